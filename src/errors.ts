@@ -57,20 +57,20 @@ export const errorCodes = [
 
 export type ErrorCode = (typeof errorCodes)[number]
 
-/** What a refusal tells beside its message: the place in the request, and numbers a program can act on. */
+/** Details of an error for programs: the place in the request, and numbers. */
 export type ErrorDetails = {
   /** The exact place in the request body, such as `messages[2].content[0].type`. */
   param?: string | undefined
   /** Extra fields of the error envelope, already in their JSON form. */
   extra?: Readonly<Record<string, string | number | null>> | undefined
-  /** How long to wait before trying again; only where waiting helps. Never above a minute. */
+  /** Retry after this time; only where waiting helps. At most a minute. */
   retryAfterMs?: number | undefined
-  /** Headers of the answer. */
+  /** Response headers. */
   headers?: Readonly<Record<string, string>> | undefined
   cause?: unknown
 }
 
-/** An expected refusal. The message is written for the customer; everything that is not one of these is a bug. */
+/** An expected error, with a message for the customer. Any other error is a bug. */
 export abstract class ServiceError extends Error {
   abstract readonly code: ErrorCode
   readonly param: string | undefined
@@ -88,7 +88,7 @@ export abstract class ServiceError extends Error {
   }
 }
 
-/** Shed before anything was held: the service serves all that it can. */
+/** Load shedding, before anything was held. */
 export class OverloadedError extends ServiceError {
   readonly code = 'overloaded'
   constructor(reason = 'The service is at its limit.') {
@@ -97,8 +97,7 @@ export class OverloadedError extends ServiceError {
 }
 
 /**
- * What the operator asked for, a start or a command, cannot be done, and the operator can do something about it: the message is
- * one clear line that says what. To be shown alone, without a stack.
+ * A start or a command failed, and the operator can fix it. The message is one line that says how; it is shown without a stack.
  */
 export abstract class OperatorError extends Error {
   constructor(message: string, cause?: unknown) {
@@ -107,7 +106,7 @@ export abstract class OperatorError extends Error {
   }
 }
 
-/** A setting has the right form, and what it leads to does not serve. */
+/** A setting is well-formed, but what it names cannot be used. */
 export class UnusableSettingError extends OperatorError {
   constructor(name: string, reason: string, remedy: string, cause?: unknown) {
     super(`${name} cannot be used: ${reason.replace(/\.$/, '')}. ${remedy}`, cause)
@@ -115,13 +114,13 @@ export class UnusableSettingError extends OperatorError {
 }
 
 /**
- * The reason of a failure in one line, without what it may repeat of addresses and keys. A server that was given an address
- * with a key in it may say that key: where it is known, nothing of what stands beside its host is told.
+ * The reason of a failure in one line, without URLs and keys. A server may quote the URL that it was called with, and that URL may
+ * contain a key: of a known URL only the host remains.
  */
 export function reasonOf(error: unknown, address?: string): string {
   const { message, code, cause, status } = error as NodeJS.ErrnoException & { readonly status?: unknown }
   if (cause !== undefined) return reasonOf(cause, address)
-  // Beside its status a server sends a page, made for somebody else.
+  // The body is a page for browsers.
   if (typeof status === 'number') return `it answers ${status}`
   const told = code !== undefined && !message?.includes(code) ? `${code} ${message ?? ''}` : (message ?? String(error))
   const line = withoutKeys(told.split('\n')[0]!.trim())
@@ -129,8 +128,8 @@ export function reasonOf(error: unknown, address?: string): string {
 }
 
 /**
- * Providers put keys into addresses: of each in this text only its host is left. The scheme is looked behind for, one letter of it:
- * matching it whole from every letter on would take time by the square of the text, and others decide how long a message is.
+ * Removes everything but the host from URLs in a text, because they may contain keys. The expression looks behind for one letter of the
+ * scheme: matching the whole scheme from every letter would take quadratic time, and the length of the text is not ours to choose.
  */
 export function withoutKeys(text: string): string {
   return text.replace(/(?<=\w:\/\/)[^\s/@]*@/g, '').replace(/(?<=\w:\/\/)([^\s/?#"'<]+)[/?#][^\s"'<]+/g, '$1/…')

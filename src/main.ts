@@ -8,7 +8,7 @@ import { type Config, readConfig } from './config/config.ts'
 import { InvalidConfigError } from './config/setting-reader.ts'
 import { OperatorError, ServiceError } from './errors.ts'
 
-/** Runs one command. Exit codes: 0 done, 1 it failed, 2 it was called wrongly. */
+/** Runs one command. Exit codes: 0 success, 1 failure, 2 wrong arguments. */
 async function main(argv: readonly string[]): Promise<number> {
   const [name, ...rest] = argv
   if (name === '--version' || name === '-v' || name === 'version') {
@@ -62,7 +62,7 @@ function describeWrongOption({ code, message }: NodeJS.ErrnoException, options: 
   return `Unknown option --${option}.${near === undefined ? '' : ` Did you mean --${near}?`}`
 }
 
-/** `--limit -1` is a value, not an option: the command itself says what is wrong with it. */
+/** In `--limit -1` the last word is a value, not an option. The command itself reports what is wrong with it. */
 function joinNegatives({ options }: Command, args: readonly string[]): string[] {
   const joined: string[] = []
   for (const argument of args) {
@@ -105,7 +105,7 @@ async function describeCommands(): Promise<string> {
   return `Penny Router: OpenAI-compatible inference, paid per request in USDC.\n\n${lines.join('\n')}\n\nEvery command has --help and --json.\nSettings are environment variables: see docs/settings.md or penny config.\nIn a clone, run the command as: npx penny …\n`
 }
 
-// The reader of a pipe may leave early, as head does: then there is nobody to write to.
+// The reader of a pipe may exit early, as `head` does.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code === 'EPIPE') process.exitCode = 0
 })

@@ -6,12 +6,12 @@ export type JsonRpcOptions = {
   readonly connectionsMax?: number
 }
 
-/** More than the largest answer that is asked for: the logs of a thousand full blocks. */
+/** More than the largest expected answer: the logs of a thousand full blocks. */
 const answerBytesMax = 64 * 1024 * 1024
 
 /**
- * JSON-RPC over HTTP, one call in one request, over connections that stay open. A call costs a fraction of what viem's own transport
- * takes for it, which is built on `fetch`; settlement and gateway look at the chain several times a second.
+ * JSON-RPC over HTTP with keep-alive, one call per request. Much cheaper than viem's own transport, which uses `fetch`: settlement and
+ * gateway read the chain several times a second.
  */
 export class JsonRpcClient {
   readonly #pool: Pool
@@ -36,7 +36,7 @@ export class JsonRpcClient {
     })
   }
 
-  /** The result. Throws `RpcRefusalError` with what the node has against it, or what went wrong on the way. */
+  /** Throws `RpcRefusalError` when the node refuses the call, or the network error. */
   async request(method: string, params: readonly unknown[]): Promise<unknown> {
     const { status, text } = await within(this.#timeoutMs, (signal) => this.#post(method, params, signal))
     const answer = parseAnswer(text)
@@ -70,7 +70,7 @@ function parseAnswer(text: string): Answer | undefined {
   }
 }
 
-/** Providers put keys into addresses, also before the host. */
+/** Node providers put API keys into the URL, also as user and password. */
 function basicAuthorization(username: string, password: string): string {
   const credentials = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`
   return `Basic ${Buffer.from(credentials).toString('base64')}`
@@ -79,7 +79,7 @@ function basicAuthorization(username: string, password: string): string {
 /** The node answered, and refused the call. */
 export class RpcRefusalError extends Error {
   readonly code: number
-  /** Of a call that reverts: what the contract said. */
+  /** The revert data of a call that reverts. */
   readonly data: unknown
 
   constructor(error: unknown) {
@@ -91,7 +91,7 @@ export class RpcRefusalError extends Error {
   }
 }
 
-/** Something else than JSON-RPC answered: a proxy on the way, or a node that wants a key. */
+/** The answer was not JSON-RPC: a proxy, or a node that requires a key. */
 class RpcStatusError extends Error {
   readonly status: number
   constructor(status: number) {

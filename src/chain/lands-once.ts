@@ -1,7 +1,7 @@
 import { type Address, type Hash, type Hex, keccak256, type PrivateKeyAccount } from 'viem'
 import { CallRevertsError, type ChainNode, ChainNodeError, type TransactionReceipt } from './node.ts'
 
-/** A call of a contract that must be carried out exactly once. */
+/** A contract call that must be executed exactly once. */
 export type ContractCall = {
   readonly to: Address
   readonly data: Hex
@@ -19,23 +19,23 @@ export type SignedTransaction = {
 /** A signed transaction of a call as its owner stored it: the first one, or a replacement with a higher fee. */
 export type Version = SignedTransaction & { readonly sender: Address; readonly ageMs: bigint }
 
-/** Where the owner of a call keeps its versions. */
+/** Storage for the versions of a call, in the caller's own table. */
 export type CallVersions = {
   /** The newest first; at least one. */
   read(): Promise<readonly Version[]>
-  /** Durable when it resolves: only then a node sees the transaction. */
+  /** Must be durable when it resolves: the transaction is broadcast afterwards. */
   add(transaction: SignedTransaction): Promise<void>
 }
 
 /**
- * What became of a call. `confirmed`: in a block that is not final. `superseded`: other transactions used the nonces of all its
- * versions, so none of them can land any more and the owner may sign a new one.
+ * The state of a call. `confirmed`: in a block that is not final. `superseded`: other transactions used the nonces of all its
+ * versions, so none of them can land any more and the caller may sign a new one.
  */
 export type CallFate =
   | { readonly state: 'waiting' | 'confirmed' | 'superseded' }
   | { readonly state: 'succeeded' | 'reverted'; readonly receipt: TransactionReceipt }
 
-/** Something that an operator should look at. Nothing is lost by it; the call waits. */
+/** A problem for the operator. Nothing is lost; the call waits. */
 export type SenderProblem = {
   readonly code: 'transaction_stuck' | 'relayer_without_gas' | 'gas_too_dear'
   readonly message: string
@@ -47,26 +47,26 @@ export type SenderStep = 'stored' | 'sent' | 'receipt_seen'
 export type SenderOptions = {
   readonly node: ChainNode
   readonly chainId: number
-  /** Pays the gas. No other process should use its key: it would take the nonces of calls under way. */
+  /** Pays the gas. No other process may use its key: it would take the nonces of pending calls. */
   readonly account: PrivateKeyAccount
   readonly onProblem: (problem: SenderProblem) => void
   readonly onStep?: ((step: SenderStep) => void) | undefined
   readonly clock?: (() => number) | undefined
-  /** A transaction that is not in a block after this is sent again. */
+  /** A transaction that is not in a block after this time is sent again. */
   readonly resendMs?: number | undefined
-  /** And after this it is replaced by one with a higher fee. */
+  /** After this time it is replaced by one with a higher fee. */
   readonly replaceMs?: number | undefined
-  /** The most that is offered for a unit of gas, in wei. */
+  /** The highest gas price that is offered, in wei. */
   readonly gasPriceMax?: bigint | undefined
 }
 
-/** Since Osaka a transaction may not have more. */
+/** The gas limit of a transaction since the Osaka upgrade. */
 const gasMax = 2n ** 24n
 const gasMarginPercent = 125n
 const feeStepPercent = 125n
-/** Arc's floor: below it no transaction is taken. */
+/** Arc's minimum. */
 const gasPriceMin = 20_000_000_000n
-/** A replacement must offer a higher tip too, by a tenth at least: this part of its fee, which grows by a quarter each time. */
+/** The tip is this part of the fee. A replacement needs a tip that is at least a tenth higher; the fee grows by a quarter each time. */
 const tipOfFee = 40n
 const versionsMax = 50
 const problemRepeatMs = 60_000
@@ -74,22 +74,22 @@ const problemRepeatMs = 60_000
 type WithDefaults = { readonly [Name in keyof SenderOptions]-?: NonNullable<SenderOptions[Name]> }
 
 /**
- * Brings calls into the chain exactly once. Batches, withdrawals and sweeps of deposits use it; each keeps the signed versions
- * of its calls in its own table. The rules:
+ * Gets calls into the chain exactly once. Batches, withdrawals and sweeps use it; each stores the signed versions of its calls in its
+ * own table. The rules:
  *
  * 1. A version is stored before any node sees it. After a crash the same bytes are sent again.
- * 2. What a node answers to a broadcast decides nothing: it may have taken the transaction and say otherwise. Only a receipt in
- *    a final block, or the use of the nonce by another transaction, ends a call.
- * 3. A transaction that stays out of every block is replaced under the same nonce for a higher fee: of the versions of one nonce
- *    at most one can land.
- * 4. One call of a sender is under way at a time; the owner sees to that. The next nonce is known only when the last one is used.
+ * 2. The answer to a broadcast decides nothing: a node may have accepted the transaction and report an error. Only a receipt in a final
+ *    block, or the use of the nonce by another transaction, ends a call.
+ * 3. A transaction that does not get into a block is replaced under the same nonce with a higher fee. Of the versions of one nonce at
+ *    most one can land.
+ * 4. A sender has one pending call at a time; the caller ensures it. The next nonce is known only when the last one is used.
  *
- * A node can lie about nonces and receipts, and an owner's table may have forgotten a version. So the contract itself must refuse
- * a second landing: by batch number, by spent intent, by the token's authorization nonce.
+ * A node can lie about nonces and receipts, and a restored table may lack a version. So the contract itself must refuse a second
+ * execution: by batch number, by spent intent, by the token's authorization nonce.
  */
 export class TransactionSender {
   readonly #options: WithDefaults
-  readonly #toldAtMs = new Map<string, number>()
+  readonly #reportedAtMs = new Map<string, number>()
   #sentAtMs = Number.NEGATIVE_INFINITY
 
   constructor(options: SenderOptions) {
@@ -104,9 +104,8 @@ export class TransactionSender {
   }
 
   /**
-   * Signs the first version. Throws `CallRevertsError` when the contract would refuse the call, and `CallPostponedError` when gas
-   * is too dear or the sender cannot pay it; then nothing has happened. `nonceMin`: the nonces below it are known to be used,
-   * also when the node is behind.
+   * Signs the first version. Throws `CallRevertsError` when the call would revert, and `CallPostponedError` when gas is too expensive or
+   * the sender cannot pay it; then nothing was signed. `nonceMin`: lower nonces are known to be used, even if the node is behind.
    */
   async sign(call: ContractCall, nonceMin = 0n): Promise<SignedTransaction> {
     const { node } = this.#options
@@ -121,7 +120,7 @@ export class TransactionSender {
     return this.#signTransaction({ ...call, gas }, count > nonceMin ? count : nonceMin, fee, 0n)
   }
 
-  /** Sends a stored version. That this fails means nothing: it will be sent again. */
+  /** Broadcasts a stored version. A failure is ignored: it is sent again later. */
   async broadcast(raw: Hex): Promise<void> {
     const { node, clock, onStep } = this.#options
     onStep('stored')
@@ -137,11 +136,11 @@ export class TransactionSender {
     onStep('sent')
   }
 
-  /** Looks after a call that was sent. Blocks up to `finalized` cannot be undone. */
+  /** Checks a call that was sent, and sends it again if needed. Blocks up to `finalized` are final. */
   async pursue(call: ContractCall, versions: CallVersions, finalized: bigint): Promise<CallFate> {
     const { node, onStep } = this.#options
     const stored = await versions.read()
-    // First the count, then the receipts: in the other order a block in between would look like a stranger's transaction.
+    // The count is read before the receipts: otherwise a block in between would look like a foreign transaction.
     const count = await node.transactionCount(this.address, finalized)
     for (const { hash } of stored) {
       const receipt = await node.receipt(hash)
@@ -168,7 +167,7 @@ export class TransactionSender {
         return this.broadcast(replacement.raw)
       }
     }
-    // Also when no more may be offered: no node may have it any more, and nothing else is sent before it has landed.
+    // Even at the highest fee: nodes may have dropped it, and nothing else can be sent before it has landed.
     if (clock() - this.#sentAtMs >= resendMs) await this.broadcast(newest.raw)
   }
 
@@ -176,9 +175,9 @@ export class TransactionSender {
     const { node } = this.#options
     const newest = stored[0]!
     const count = await node.transactionCount(this.address, 'latest')
-    // Under a nonce of an earlier sender, or one that a node made up, it would wait for ever.
+    // With the nonce of an earlier sender, or one that a node made up, it would wait forever.
     const nonce = newest.sender !== this.address || count < newest.nonce ? count : newest.nonce
-    // Only what it replaces must be outbid: a new sender begins anew, also when the old one had come to the limit.
+    // Only the replaced version must be outbid. A new sender starts again, even if the old one had reached the limit.
     const replaced = stored.find((version) => version.sender === this.address && version.nonce === nonce)
     const fee = await this.#fee(((replaced?.maxFeePerGas ?? 0n) * feeStepPercent) / 100n)
     const estimate = await node.estimateGas(this.address, call.to, call.data).catch(() => gasMax)
@@ -222,15 +221,15 @@ export class TransactionSender {
     return { hash: keccak256(raw), nonce, raw, maxFeePerGas: fee }
   }
 
-  /** Once a minute at most: what lasts would otherwise be told at every look. */
+  /** At most once a minute for the same problem. */
   #report(code: SenderProblem['code'], message: string): void {
     const { clock, onProblem } = this.#options
     const key = `${code} ${message}`
-    const toldAtMs = this.#toldAtMs.get(key)
-    if (toldAtMs !== undefined && clock() - toldAtMs < problemRepeatMs) return
-    // One of each kind is remembered.
-    for (const told of this.#toldAtMs.keys()) if (told.startsWith(code)) this.#toldAtMs.delete(told)
-    this.#toldAtMs.set(key, clock())
+    const reportedAtMs = this.#reportedAtMs.get(key)
+    if (reportedAtMs !== undefined && clock() - reportedAtMs < problemRepeatMs) return
+    // Remembers one message per code.
+    for (const earlier of this.#reportedAtMs.keys()) if (earlier.startsWith(code)) this.#reportedAtMs.delete(earlier)
+    this.#reportedAtMs.set(key, clock())
     onProblem({ code, message })
   }
 }
@@ -245,7 +244,7 @@ function unlessPostponed(error: unknown): undefined {
   if (!(error instanceof CallPostponedError)) throw error
 }
 
-/** Not now; the reason was told by `onProblem`. Nothing was signed. */
+/** Nothing was signed. `onProblem` was called with the reason. */
 export class CallPostponedError extends Error {
   constructor() {
     super('the call was postponed')

@@ -21,8 +21,8 @@ export type RawLog = {
 const answerMsMax = 10_000
 
 /**
- * One node of the chain. It is not trusted: what it says is checked for its form here and for its sense by those who ask, and
- * whatever else it does is a `ChainNodeError`.
+ * Client of a chain node, which is not trusted: the form of answers is checked here, their plausibility by the callers. Anything else is
+ * a `ChainNodeError`.
  */
 export class ChainNode {
   readonly #client: JsonRpcClient
@@ -35,13 +35,13 @@ export class ChainNode {
     return Number(readQuantity(await this.request('eth_chainId', [])))
   }
 
-  /** The number of the last block that can no longer be undone. */
+  /** The latest final block. */
   async finalizedHeight(): Promise<bigint> {
     const block = readObject(await this.request('eth_getBlockByNumber', ['finalized', false]))
     return readQuantity(block.number)
   }
 
-  /** What a transaction must offer to be taken soon: the base fee of the last block. */
+  /** The base fee of the latest block. */
   async baseFee(): Promise<bigint> {
     const block = readObject(await this.request('eth_getBlockByNumber', ['latest', false]))
     return readQuantity(block.baseFeePerGas)
@@ -54,7 +54,7 @@ export class ChainNode {
     return time
   }
 
-  /** The contract's logs of a range of blocks, in their order, each once. */
+  /** The contract's logs of a range of blocks, in order, without duplicates. */
   async logs(address: Address, first: bigint, last: bigint): Promise<readonly RawLog[]> {
     const filter = { address, fromBlock: hexOf(first), toBlock: hexOf(last) }
     const answer = await this.request('eth_getLogs', [filter])
@@ -79,13 +79,13 @@ export class ChainNode {
     }
   }
 
-  /** What a transaction that is in the chain was called with. */
+  /** The call data of a transaction in the chain. */
   async transactionData(hash: Hash): Promise<Hex> {
     const fields = readObject(await this.request('eth_getTransactionByHash', [hash]))
     return readHex(fields.input)
   }
 
-  /** How many transactions of the address are in the chain up to a block. */
+  /** Number of transactions of the address up to a block. */
   async transactionCount(address: Address, block: bigint | 'latest'): Promise<bigint> {
     const tag = block === 'latest' ? block : hexOf(block)
     return readQuantity(await this.request('eth_getTransactionCount', [address, tag]))
@@ -99,7 +99,7 @@ export class ChainNode {
     return readHex(await this.request('eth_call', [{ to, data }, block === 'latest' ? block : hexOf(block)]))
   }
 
-  /** Fails with a `CallRevertsError` when the call would. */
+  /** Throws `CallRevertsError` when the call would revert. */
   async estimateGas(from: Address, to: Address, data: Hex): Promise<bigint> {
     try {
       return readQuantity(await this.request('eth_estimateGas', [{ from, to, data }]))
@@ -113,7 +113,7 @@ export class ChainNode {
     await this.request('eth_sendRawTransaction', [raw])
   }
 
-  /** For calls that have no method here. The answer is as the node sent it. */
+  /** For methods that have no function here. Returns the unchecked answer. */
   async request(method: string, params: readonly unknown[]): Promise<unknown> {
     try {
       return await this.#client.request(method, params)
@@ -144,7 +144,7 @@ function byPlace({ log: one }: Placed, { log: other }: Placed): number {
   return one.block === other.block ? one.index - other.index : one.block < other.block ? -1 : 1
 }
 
-/** A log told twice is one log; two logs at one place are nonsense. */
+/** Removes duplicates. Throws for two different logs with the same position. */
 function withoutCopies(logs: readonly RawLog[]): readonly RawLog[] {
   return logs.filter((log, place) => {
     const previous = logs[place - 1]
@@ -175,7 +175,7 @@ function hexOf(number: bigint): Hex {
   return `0x${number.toString(16)}`
 }
 
-/** The data of a revert, when that is what the node's complaint is about. */
+/** The revert data, if the error is a revert. */
 function revertDataOf(error: unknown): Hex | undefined {
   for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
     if (!(cause instanceof RpcRefusalError)) continue
@@ -192,7 +192,7 @@ function shortMessage(error: unknown): string {
   return text.split('\n', 1)[0]!.slice(0, 200)
 }
 
-/** The node did not answer, or not sensibly. Nothing follows from it; ask again later. */
+/** The node did not answer, or sent an implausible answer. Implies nothing about the chain; retry later. */
 export class ChainNodeError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message, cause === undefined ? undefined : { cause })
@@ -200,7 +200,7 @@ export class ChainNodeError extends Error {
   }
 }
 
-/** The contract would refuse this call now. */
+/** The contract would revert this call now. */
 export class CallRevertsError extends Error {
   readonly data: Hex
   constructor(data: Hex, cause: unknown) {

@@ -9,8 +9,8 @@ import { CommandError, type Invocation } from './command.ts'
 const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
 /**
- * Prints the custodial key of one account, from the master key alone: no database, no service, no network. It is the way out
- * that needs nobody: with it the balance is withdrawn from the gateway's contract itself.
+ * Prints the custodial key of one account, from the master key alone: no database, no service, no network. With it the balance can be
+ * withdrawn from the gateway's contract without the service.
  */
 export async function printAccountKey({ words: [, id = ''], options, config, output }: Invocation): Promise<number> {
   const account = id.toLowerCase()
@@ -26,7 +26,7 @@ export async function printAccountKey({ words: [, id = ''], options, config, out
   return 0
 }
 
-/** One that is there already: a key made now would be nobody's. */
+/** Never creates a master key: the account keys of a new one would belong to no account. */
 async function masterKeyOf({ dataDir, masterKey }: Config): Promise<Buffer> {
   if (masterKey === undefined && !existsSync(join(dataDir, 'master.key'))) {
     throw new CommandError(

@@ -59,7 +59,7 @@ export const accountsCommand: Command = {
   wordsMax: 2,
   async run(invocation) {
     const [verb = 'list'] = invocation.words
-    // Works without a database: it is for when everything else is gone.
+    // Works without a database, for the case that everything else is lost.
     if (verb === 'key') return printAccountKey(invocation)
     const action = actions[verb]
     if (action === undefined)
@@ -171,7 +171,7 @@ async function adjustments(database: Database, { words: [, id], output }: Invoca
 
 const adjustmentsMax = 1_000
 
-/** Left out in a narrow terminal, in this order. */
+/** Columns that a narrow terminal omits, in this order. */
 const omit = ['closed_at', 'suspended', 'gateway', 'credit', 'created_at', 'held']
 
 function readRequest(text: unknown): RequestId | undefined {

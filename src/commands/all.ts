@@ -1,6 +1,6 @@
 import type { Command } from './command.ts'
 
-/** Every command by its name, in the order in which they are told. Each is loaded when it is run: most need little of the rest. */
+/** Every command by name, in the order of the help. Each is loaded when it runs. */
 export const commands: Readonly<Record<string, () => Promise<Command>>> = {
   start: async () => (await import('./start.ts')).startCommand,
   doctor: async () => (await import('./doctor.ts')).doctorCommand,
@@ -39,7 +39,7 @@ export const commands: Readonly<Record<string, () => Promise<Command>>> = {
   completion: async () => (await import('./completion.ts')).completionCommand,
 }
 
-/** All of them: for help, completions and the page about them. */
+/** All commands, for help, completions and the documentation. */
 export async function loadCommands(): Promise<Readonly<Record<string, Command>>> {
   const loaded = await Promise.all(Object.entries(commands).map(async ([name, load]) => [name, await load()] as const))
   return Object.fromEntries(loaded)

@@ -9,7 +9,7 @@ export type Announcement = {
   readonly hidesSecrets: boolean
 }
 
-/** What somebody needs to send the first request. */
+/** What a user needs to send the first request. */
 export function announce(
   { base_url, api_key, dashboard_url }: SandboxFile,
   { spendable, model, hidesSecrets }: Announcement,

@@ -186,7 +186,7 @@ async function verify({ options, output }: Invocation, file: string): Promise<nu
   return ok ? 0 : 1
 }
 
-/** A power cut must not take the file after the requests are gone. */
+/** Flushes the file to disk: after the requests are deleted, a power failure must not lose it. */
 async function syncToDisk(file: string): Promise<void> {
   for (const path of [file, dirname(file)]) {
     await using handle = await open(path)

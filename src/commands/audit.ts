@@ -12,7 +12,7 @@ import { withDatabase } from './with-database.ts'
 
 const reasonLengthMax = 500
 
-/** Each in a few words; in full in ARCHITECTURE.md. */
+/** Short forms; ARCHITECTURE.md has the full statements. */
 const meanings: Readonly<Record<string, string>> = {
   I1: 'deposits = balance + held + charges - refunds + withdrawals',
   I2: 'held = sum of the open requests',
@@ -42,8 +42,8 @@ export const auditCommand: Command = {
   async run({ options, config, output }) {
     return withDatabase(config, async (database) => {
       if (options.freeze !== undefined) return freeze(database, String(options.freeze), output)
-      const line = findSettlementEndpoints(config.dataDir)
-      const chain = line && (await auditChain(database, line))
+      const endpoints = findSettlementEndpoints(config.dataDir)
+      const chain = endpoints && (await auditChain(database, endpoints))
       const violations = [...(await findViolations(database)), ...(chain ?? [])]
       const broken = new Set(violations.map(({ invariant }) => invariant))
       const frozen = await findFreeze(database)
@@ -68,16 +68,16 @@ export const auditCommand: Command = {
         if (frozen !== undefined && options.unfreeze !== true) output.write(`The ledger is frozen: ${frozen}\n`)
       }
       if (options.unfreeze === true) {
-        if (violations.some(({ subject }) => subject !== line?.terms.seller))
+        if (violations.some(({ subject }) => subject !== endpoints?.terms.seller))
           throw new CommandError('An invariant fails: the ledger stays frozen.')
-        if (chain === undefined && needsChain(config, line, frozen))
+        if (chain === undefined && needsChain(config, endpoints, frozen))
           throw new CommandError(
-            line === undefined
+            endpoints === undefined
               ? 'Ledger and chain were not compared, so the ledger stays frozen. Run this command on the machine that settles.'
-              : `The chain node ${hostOf(line)} does not respond. Ledger and chain were not compared, so the ledger stays frozen.`,
+              : `The chain node ${hostOf(endpoints)} does not respond. Ledger and chain were not compared, so the ledger stays frozen.`,
           )
         await unfreezeLedger(database)
-        // Of a copy that was restored, or of somebody who only meant to stop: the next recovery begins at its own copy.
+        // The marker of a restored copy is no longer needed: the next recovery starts from its own copy.
         await forgetCursor(database, copiedAtCursor)
         if (!output.json)
           output.write(
@@ -108,16 +108,19 @@ async function freeze(database: Database, reason: string, output: Output): Promi
   return 0
 }
 
-/** Books that have a chain, or that were frozen because of it, are right only when it says so too. */
-function needsChain({ chain }: Config, line: SettlementEndpoints | undefined, frozen = ''): boolean {
-  const hasChain = chain !== undefined || line !== undefined
+/** A ledger with a chain, or one that was frozen because of it, must also be compared with the chain. */
+function needsChain({ chain }: Config, endpoints: SettlementEndpoints | undefined, frozen = ''): boolean {
+  const hasChain = chain !== undefined || endpoints !== undefined
   return hasChain || frozen.startsWith('I12') || frozen.startsWith(restoredReason)
 }
 
-/** I12: the chain matches the ledger, for every account and for the seller. Undefined when it does not answer. */
-async function auditChain(database: Database, line: SettlementEndpoints): Promise<readonly Violation[] | undefined> {
-  const { seller } = line.terms
-  const report = await openChain(chainOptions(line))
+/** I12: the chain matches the ledger, for every account and for the seller. Undefined when the chain does not answer. */
+async function auditChain(
+  database: Database,
+  endpoints: SettlementEndpoints,
+): Promise<readonly Violation[] | undefined> {
+  const { seller } = endpoints.terms
+  const report = await openChain(chainOptions(endpoints))
     .then((chain) => checkSolvency({ database, chain, seller }))
     .catch(() => undefined)
   if (report === undefined) return undefined
@@ -129,7 +132,7 @@ async function auditChain(database: Database, line: SettlementEndpoints): Promis
   return isSellerShort ? [violation(seller, report.owed_back_atomic, report.seller_atomic)] : short
 }
 
-/** Not the whole address: it may carry a key. */
+/** Not the whole URL: it may contain a key. */
 function hostOf({ rpcUrl }: SettlementEndpoints): string {
   return URL.canParse(rpcUrl) ? new URL(rpcUrl).host : 'its address'
 }

@@ -7,7 +7,7 @@ import { copyFolder } from '../db/embedded/copy-folder.ts'
 import { locateEmbeddedPostgres } from '../db/embedded-postgres.ts'
 import { type Command, CommandError } from './command.ts'
 
-/** The database is copied in its own way; logs and sockets are of no use elsewhere. */
+/** Not copied as files: the database has its own copy, and logs and sockets are useless elsewhere. */
 const notCopied = /^(postgres(\.new-.*|\.log)?|penny\.log|sandbox\.json\.new|control\.json|signer\/.*\.sock)$/
 
 export const backupCommand: Command = {
@@ -31,7 +31,7 @@ export const backupCommand: Command = {
     if (folder === undefined)
       throw new CommandError(`There is no database in ${config.dataDir}. Set DATA_DIR to the service’s data folder.`)
     if (url === undefined) throw new CommandError(`The service is not running. Copy ${config.dataDir} with cp -a.`)
-    // The rest after the database: a chain that is newer than the books is read again, one that is older never catches up.
+    // After the database: a chain that is newer than the ledger is read again, but an older one never catches up.
     await copyFolder(config.dataDir, target, () => true)
     await backUpCluster(url, folder, join(target, 'postgres'))
     await copyFolder(config.dataDir, target, (path) => notCopied.test(path))

@@ -1,6 +1,6 @@
 import type { Config, ConfigReader } from '../config/config.ts'
 
-/** What a command is given: its words, its options, and where it may write. */
+/** The input of a command: words, options and output. */
 export type Invocation = {
   readonly words: readonly string[]
   readonly options: Readonly<Record<string, string | boolean | undefined>>
@@ -20,7 +20,7 @@ export type Command = {
   readonly options: Readonly<Record<string, { readonly type: 'string' | 'boolean' }>>
   /** The first words it takes, for the completion of shells. */
   readonly verbs?: readonly string[]
-  /** How many words it takes; none unless said. A word that nobody reads may have been meant as an account's name. */
+  /** Number of words; default 0. Unused words are refused: they may be meant as an account's name. */
   readonly wordsMax?: number
   run(invocation: Invocation): Promise<number>
   /** In place of `run` when the environment cannot be read; without it, the command fails with the error's one line. */
@@ -39,7 +39,7 @@ export type Output = {
   write(text: string): void
 }
 
-/** The command cannot be carried out as it was given: exit code 2 for a wrong call, 1 for everything else. */
+/** The command failed: exit code 2 for wrong arguments, 1 for everything else. */
 export class CommandError extends Error {
   readonly exitCode: 1 | 2
   constructor(message: string, exitCode: 1 | 2 = 1) {

@@ -26,7 +26,7 @@ export const doctorCommand: Command = {
   },
 }
 
-/** All at once: what waits for a network does not wait for the others. */
+/** Concurrently: checks that wait for a network must not delay the others. */
 async function examine(config: Config): Promise<readonly Finding[]> {
   const found = await Promise.all([
     checkRuntime(config),
@@ -48,7 +48,7 @@ async function examine(config: Config): Promise<readonly Finding[]> {
 /** The sandbox's service says where it is, whatever PORT this command was given. */
 async function checkService({ dataDir }: Config): Promise<readonly Finding[]> {
   const sandbox = readSandboxFile(dataDir)
-  // A file that was cut short names no address.
+  // A truncated file has no address.
   const origin = URL.parse(sandbox?.base_url ?? '')?.origin
   if (sandbox === undefined || origin === undefined) return []
   if (await answersAsPenny(origin)) return [ok('service', `Penny runs at ${origin} (process ${sandbox.pid}).`)]

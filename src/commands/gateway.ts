@@ -41,7 +41,7 @@ export const gatewayCommand: Command = {
   },
 }
 
-/** The gateway has no master key, of which the seller's address follows: a service on the same folder has written it down. */
+/** The gateway has no master key to derive the seller's address from. A service on the same data folder has stored it. */
 function findSeller(dataDir: string): string {
   const seller = findSettlementEndpoints(dataDir)?.terms.seller
   if (seller !== undefined) return seller

@@ -5,7 +5,7 @@ import { loadCatalog } from '../run/catalog.ts'
 import { CommandError, type Invocation } from './command.ts'
 import { readAmount } from './read-options.ts'
 
-/** What `--models`, `--max-cost`, `--web-tools` and `--ips` say. A model that the key has already may stay though it is no longer sold. */
+/** Parses `--models`, `--max-cost`, `--web-tools` and `--ips`. A model that the key already has may stay even if it is no longer sold. */
 export function readKeyOptions(
   options: Invocation['options'],
   config: Config,

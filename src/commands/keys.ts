@@ -106,7 +106,7 @@ async function create(database: Database, { config, options, output }: Invocatio
     },
     recorded({ partition: account.partition, accountId: account.id }, 'key_created', { name }),
   )
-  // A program that runs out of money reads the address from its 402.
+  // A 402 response names the deposit address, so that programs without money can find it.
   await requestDepositAddress(database, account)
   if (output.json)
     output.write(`${JSON.stringify({ id: created.id, api_key: created.secret, account_id: account.id })}\n`)
@@ -189,7 +189,7 @@ const omit = [
   'hint',
 ]
 
-/** The key with that name or id, or whose id begins like that. Several of one name have to be told apart by id. */
+/** Finds a key by name, id or prefix of an id. Throws when several keys have the name. */
 async function whichKey(
   database: Database,
   named: string | undefined,

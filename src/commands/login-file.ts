@@ -6,7 +6,7 @@ import { reasonOf } from '../errors.ts'
 import { writePrivateFile } from '../process/private-file.ts'
 import { CommandError } from './command.ts'
 
-/** A service that this user is a customer of, and the key to it. */
+/** The service that this user is logged in to, and the API key. */
 export type Login = {
   /** Without a path. */
   readonly origin: string
@@ -15,7 +15,7 @@ export type Login = {
 
 const fileOf = ({ userConfigDir }: Config) => join(userConfigDir, 'login.json')
 
-/** Throws when a login could not be kept: better known before a key is made for it. */
+/** Throws when a login could not be stored. Call it before a key is created for it. */
 export function checkLoginFolder({ userConfigDir }: Config): void {
   try {
     mkdirSync(userConfigDir, { recursive: true, mode: 0o700 })
@@ -38,7 +38,7 @@ export function removeLogin(config: Config): boolean {
   return exists
 }
 
-/** Undefined where nobody is logged in, and on a machine that has a service of its own: there the command is its operator's. */
+/** Undefined without a login, and on a machine with a service of its own: there the commands are the operator's. */
 export function findLogin(config: Config): Login | undefined {
   const hasService = findOutsideDatabase(config) !== undefined || existsSync(join(config.dataDir, 'postgres'))
   return hasService ? undefined : readLogin(config)

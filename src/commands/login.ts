@@ -25,7 +25,7 @@ export const loginCommand: Command = {
     const previous = readLogin(config)
     const login = await (options.key === undefined ? requestLogin(origin) : keyLogin(origin, String(options.key)))
     if (login === undefined) return interruptedCode
-    // First of all: a key that was just made is known to this process alone.
+    // Stored first: only this process knows a key that was just created.
     const file = writeLogin(config, login)
     const key = await readOwnKey(login)
     if (output.json) output.write(`${JSON.stringify({ origin, key_id: key.id, file })}\n`)
@@ -63,7 +63,7 @@ async function requestLogin(origin: string): Promise<Login | undefined> {
   return apiKey === undefined ? undefined : { origin, api_key: apiKey }
 }
 
-/** Checked before it is kept: a mistyped key must not replace a login that works. */
+/** Checks the key before it is stored: a mistyped key must not replace a working login. */
 async function keyLogin(origin: string, given: string): Promise<Login> {
   const login = { origin, api_key: (given === '-' ? await askSecret('API key: ') : given).trim() }
   await readOwnKey(login)

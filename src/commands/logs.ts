@@ -80,7 +80,7 @@ type FollowOptions = {
   readonly show: (rows: readonly LoggedRequest[]) => void
 }
 
-/** Requests are told when they end; those that are open when they are first seen are looked at again. */
+/** Requests are printed when they end. Those that are still open are read again later. */
 async function follow(database: Database, { last, once, partitions, show }: FollowOptions): Promise<void> {
   const stop = new AbortController()
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort())
@@ -99,7 +99,7 @@ async function follow(database: Database, { last, once, partitions, show }: Foll
   }
   let cursor = await readRequestsSince(database, { partitions, last })
   print(cursor.rows)
-  // Readings overlap: what ended before this one began is not told by the next.
+  // Reads overlap. Requests that ended before this read began are not printed by the next one.
   const before = once ? [] : (await readRequestsSince(database, { partitions, since: cursor.next })).rows
   for (const { id, status } of before) (status === 'held' ? open : seen).add(id)
   while (!once && !stop.signal.aborted) {
@@ -107,7 +107,7 @@ async function follow(database: Database, { last, once, partitions, show }: Foll
     cursor = await readRequestsSince(database, { partitions, since: cursor.next })
     print(cursor.rows)
     if (open.size > 0) print(await readRequestsById(database, [...open]))
-    // What is older than the overlap of two readings cannot come again.
+    // Requests older than the overlap cannot appear again.
     for (const id of seen) if (id < cursor.next) seen.delete(id)
   }
 }

@@ -48,7 +48,7 @@ async function show(database: Database, seller: Address, readBalance: ReadBalanc
   return 0
 }
 
-/** Until it has ended: the running service carries it out. */
+/** Waits until the payout has ended. The running service executes it. */
 async function follow(database: Database, id: string, output: Output): Promise<number> {
   const deadline = performance.now() + payoutMsMax
   for (;;) {

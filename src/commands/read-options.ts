@@ -26,7 +26,7 @@ export function readUuid(option: string, text: string): string {
   throw new CommandError(`--${option} must be the UUID that the first attempt printed. Got "${text}".`, 2)
 }
 
-/** For verbs that take no further word: `penny keys list acme` must not list the keys of everybody. */
+/** For verbs without further words: `penny keys list acme` must not list the keys of all accounts. */
 export function refuseWordAfter(verbs: readonly string[], [verb, unread]: readonly string[]): void {
   if (verb === undefined || unread === undefined || !verbs.includes(verb)) return
   throw new CommandError(`Unexpected argument "${unread}": ${verb} takes only options. See --help.`, 2)

@@ -19,7 +19,7 @@ import { withDatabase } from './with-database.ts'
 
 const replayMsMax = 10 * 60_000
 const pollMs = 200
-/** Each is two questions to the gateway: some minutes for an account of which the missing part is never found. */
+/** Each costs two calls to the gateway: some minutes for an account whose missing payments are never found. */
 const gapMax = 65_536
 
 export const recoverCommand: Command = {
@@ -35,7 +35,7 @@ export const recoverCommand: Command = {
   async run({ options, config, output }) {
     return withDatabase(config, async (database) => {
       if (options.freeze === true) {
-        // Before the service reads on: what left the gateway after this block, these books may not know.
+        // Read before the service continues: the ledger may not know what left the gateway after this block.
         await beginCursors(database, [copiedAtCursor], (await readCursor(database, 'deposits')) ?? -1n)
         await requestAllDepositAddresses(database)
         await freezeLedger(database, `${restoredReason}: penny recover updates it from the chain`)
@@ -52,16 +52,16 @@ export const recoverCommand: Command = {
 }
 
 async function recover(database: Database, config: Config, output: Output): Promise<number> {
-  const line = readSettlementEndpoints(config.dataDir)
-  const { gatewayUrl, gatewayToken, terms } = line
-  const openNode = () => openChain(chainOptions(line))
+  const endpoints = readSettlementEndpoints(config.dataDir)
+  const { gatewayUrl, gatewayToken, terms } = endpoints
+  const openNode = () => openChain(chainOptions(endpoints))
   const chain = await (config.chain === undefined
     ? openNode().catch((error: unknown) => {
         throw new CommandError(
           `The sandbox chain does not respond: ${reasonOf(error)}. Start the service, then try again.`,
         )
       })
-    : refuseUnusableNode(line.rpcUrl, openNode))
+    : refuseUnusableNode(endpoints.rpcUrl, openNode))
   await replayed(database, chain)
   await using gatewayClient = createGatewayClient({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
   const recovery = await recoverPayments({
@@ -131,7 +131,7 @@ function printRecovery(output: Output, recovery: Recovery, violations: readonly 
   output.write(isWhole ? 'All invariants hold. The ledger accepts requests again.\n' : 'The ledger stays frozen.\n')
 }
 
-/** Until the running service has read the chain to its end, and knows of every payment of the copy how it stands. */
+/** Waits until the running service has read the whole chain and knows the state of every payment in the copy. */
 async function replayed(database: Database, chain: Chain): Promise<void> {
   const head = await chain.finalBlock()
   const deadline = performance.now() + replayMsMax

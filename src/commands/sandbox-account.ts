@@ -22,13 +22,13 @@ export type SandboxAccount = {
 }
 
 const linkSecondsMax = 24 * 60 * 60
-/** It takes seconds. On a machine with a load of 20 it took more than a minute, and ending the start does not help then. */
+/** Usually seconds. On a machine with a load of 20 it took more than a minute, and aborting the start does not help then. */
 const fundingMsMax = 5 * 60_000
 const pollMs = 50
 
 /**
- * The demo account, with a key to spend its money and a way into its dashboard. The money comes as everybody's does: at the
- * first start, from the faucet to the account's address on the chain, and from there into the gateway.
+ * The demo account, with an API key and a login link. Its money takes the normal path: at the first start, from the faucet to the
+ * account's address on the chain, and from there into the gateway.
  */
 export async function openSandboxAccount(service: Service, config: Config): Promise<SandboxAccount> {
   const { database } = service
@@ -43,7 +43,7 @@ export async function openSandboxAccount(service: Service, config: Config): Prom
   }
 }
 
-/** A start that was cut short after the gift finds it on its way, and waits for it. */
+/** If an earlier start was interrupted after the faucet's transfer, waits for that one. */
 async function fund(database: Database, account: Account, config: Config): Promise<void> {
   const address = await waitFor(async () => requestDepositAddress(database, account))
   if (!(await hasEverArrived(database, account))) await sandboxOrders(config.dataDir).faucet(address, testMoney)
@@ -60,7 +60,7 @@ async function waitFor<Result>(look: () => Promise<Result | undefined>): Promise
   }
 }
 
-/** The key of the last start, when it is still good for this account. The database itself cannot give a key back. */
+/** The key of the last start, if it still works for this account. The database stores only its hash. */
 async function knownKey(database: Database, config: Config, account: Account): Promise<string | undefined> {
   const apiKey = readSandboxFile(config.dataDir)?.api_key
   if (apiKey === undefined) return undefined

@@ -3,7 +3,7 @@ import { createGatewayClient } from '../settlement/gateway-client.ts'
 import { readSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { CommandError } from './command.ts'
 
-/** What the seller has at the gateway. One line instead of a stack when the gateway, in the sandbox a part of the service, is stopped. */
+/** The seller's balance at the gateway. One line instead of a stack when the gateway is down: in the sandbox it is part of the service. */
 export async function readSellerBalance(dataDir: string): Promise<bigint> {
   const { gatewayUrl, gatewayToken, terms } = readSettlementEndpoints(dataDir)
   await using gatewayClient = createGatewayClient({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })

@@ -48,7 +48,7 @@ export const startCommand: Command = {
       announced.catch(() => {})
       await notifyReadiness(config, 'ready')
     } catch (error) {
-      // Left running, a service that nobody was told of would keep a command alive that has failed.
+      // Stop the service: it would keep a failed command alive.
       await service.stop()
       throw error
     } finally {
@@ -62,7 +62,7 @@ export const startCommand: Command = {
   },
 }
 
-/** A service that runs well must not end because systemd could not be told so. */
+/** A failed notification to systemd must not stop a running service. */
 async function notifyReadiness({ notifySocket }: Config, state: 'ready' | 'stopping'): Promise<void> {
   await notifyInit(notifySocket, state).catch((error: Error) => say(`systemd was not notified: ${error.message}`))
 }
@@ -124,7 +124,7 @@ function say(line: string): void {
 
 type Demo = { readonly file: SandboxFile; readonly spendable: Usdc }
 
-/** Opens the account that the sandbox is tried with. Undefined where money is real. */
+/** Opens the sandbox's demo account. Undefined in production. */
 async function openDemo(service: Service, config: Config, progress: Progress): Promise<Demo | undefined> {
   if (config.chain !== undefined) {
     progress.end()

@@ -49,7 +49,7 @@ function readColumn(name: string, rows: readonly Row[], isShort: boolean): Colum
   const values = rows.map((row) => row[name] ?? null)
   const present = values.filter((value) => value !== null).map(String)
   const isNumber = present.length > 0 && present.every((value) => /^-?\d+(\.\d+)?$/.test(value))
-  // Amounts below each other have equally many decimals.
+  // Amounts in a column have the same number of decimals.
   const decimals = isNumber ? Math.max(...present.map((value) => value.split('.')[1]?.length ?? 0)) : 0
   const cells = values.map((value) => {
     if (value === null) return '–'
@@ -73,7 +73,7 @@ function shorten(text: string): string {
   return text
 }
 
-/** Leaves out what can be spared until the rest fits, then cuts the widest text. */
+/** Drops optional columns until the rest fits, then truncates the widest text. */
 function fit(all: readonly Column[], width: number, omit: readonly string[]): readonly Column[] {
   const spared = [...omit]
   let columns = all.filter(({ name, cells }) => !(omit.includes(name) && cells.every((cell) => cell === '–')))

@@ -3,7 +3,7 @@ import { type Account, findAccountsNamed, listAccounts } from '../ledger/account
 import { findDemoAccount } from '../ledger/demo-account.ts'
 import { CommandError } from './command.ts'
 
-/** The account that was named by id or name; the only one, or the sandbox's, when none was. */
+/** The account with that id or name. Without a name: the only account, or the sandbox's. */
 export async function whichAccount(database: Database, named: string | boolean | undefined): Promise<Account> {
   const isNamed = typeof named === 'string'
   const [only, another] = isNamed ? await findAccountsNamed(database, named) : await findUnnamed(database)

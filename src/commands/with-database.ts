@@ -13,9 +13,9 @@ import { CommandError } from './command.ts'
 export const migrationsFolder = fileURLToPath(new URL('../../migrations/', import.meta.url))
 
 /**
- * The service's database for one command: an outside one, configured or left in the data folder by the last start, the embedded
- * one of a running service, or, when no service runs, the embedded one started for as long as the command takes. Only a start
- * makes a new one: in the wrong folder an audit of it would say that all is well.
+ * The service's database for one command: an external one (configured, or stored in the data folder by the last start), the embedded one
+ * of a running service, or the embedded one, started for this command. Never creates a database: in the wrong folder, an audit of an
+ * empty database would report that all is well.
  */
 export async function withDatabase<Result>(
   config: Config,
@@ -42,7 +42,7 @@ export async function withEmbeddedPostgres<Result>(
   work: (url: string) => Promise<Result>,
 ): Promise<Result> {
   const postgres = await startEmbeddedPostgres({ dataDir })
-  // A Ctrl-C must not leave the server running that was started for this command.
+  // Ctrl-C must not leave the server running that was started for this command.
   const interrupt = () => void postgres.stop().finally(() => process.exit(130))
   for (const signal of stopSignals) process.on(signal, interrupt)
   try {

@@ -76,7 +76,7 @@ export const withdrawCommand: Command = {
   },
 }
 
-/** Tells each step once. */
+/** Prints each step once. */
 async function follow(database: Database, order: Withdrawal, output: Output): Promise<Withdrawal> {
   const deadline = performance.now() + withdrawMsMax
   let told = ''
@@ -94,7 +94,7 @@ async function follow(database: Database, order: Withdrawal, output: Output): Pr
   }
 }
 
-/** `settled` is a step of its own: what was charged before is paid, and the order can be handed in. */
+/** `settled`: earlier charges are paid, and the withdrawal can be submitted. */
 function stepOf({ state, settledAt }: Withdrawal): Step {
   return state === 'requested' && settledAt !== undefined ? 'settled' : state
 }

@@ -23,7 +23,7 @@ export async function writeNewFile(text: Readable, file: string): Promise<void> 
   }
 }
 
-/** A reader that closes the pipe early, as `head` does, is no error. */
+/** A reader that closes the pipe early, as `head` does, is not an error. */
 export async function writeToStandardOutput(text: Readable): Promise<void> {
   try {
     await pipeline(text, process.stdout, { end: false })

@@ -172,7 +172,7 @@ export async function checkChain(config: Config): Promise<readonly Finding[]> {
   const { chain } = config
   if (chain === undefined) return [skipped('chain', 'The sandbox chain is used.')]
   const client = createPublicClient({ transport: http(chain.rpcUrl, { timeout: askMsMax, retryCount: 0 }) })
-  const known = knownLine(config.dataDir)
+  const known = knownEndpoints(config.dataDir)
   let chainId: number
   try {
     chainId = await client.getChainId()
@@ -259,7 +259,7 @@ export async function checkMasterKey({ dataDir, masterKey, settles, isMasterKeyI
   )
 }
 
-function knownLine(dataDir: string): SettlementEndpoints | undefined {
+function knownEndpoints(dataDir: string): SettlementEndpoints | undefined {
   try {
     return readSettlementEndpoints(dataDir)
   } catch {

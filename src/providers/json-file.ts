@@ -19,7 +19,7 @@ export function readJsonFile(path: string): unknown {
   return content
 }
 
-/** Reads a small file. A pipe would block the whole service until somebody writes into it. */
+/** Reads a small regular file. A pipe would block the whole service. */
 export function readTextFile(path: string): string {
   try {
     const stats = statSync(path)
@@ -55,7 +55,7 @@ function lineAt(text: string, index: number): number {
   return text.slice(0, index).split('\n').length
 }
 
-/** `JSON.parse` keeps the last of two members of one name without a word. The text is known to be valid. */
+/** `JSON.parse` silently keeps the last of two members with the same name. The text is known to be valid JSON. */
 function findDuplicateName(text: string): { readonly name: string; readonly line: number } | undefined {
   const objects: (Set<string> | undefined)[] = []
   for (const match of text.matchAll(/("(?:[^"\\]|\\.)*")(\s*:)?|[{}[\]]/gs)) {

@@ -1,13 +1,13 @@
 import type { CallEvent } from '../inference/chat-events.ts'
 
-/** Puts the calls of one answer in a row, whatever order their pieces come in. */
+/** Emits the calls of one answer one after another, in whatever order their fragments arrive. */
 export type OrderedCalls = {
   begin(place: string, id: string, name: string): readonly CallEvent[]
-  /** More of a call's arguments; undefined when more would have to be kept back than is allowed. */
+  /** More of a call's arguments; undefined when the buffer limit is exceeded. */
   add(place: string, text: string): readonly CallEvent[] | undefined
-  /** The whole arguments of a call: tells what of them has not been told. */
+  /** The complete arguments of a call. Emits the part that was not emitted yet. */
   finish(place: string, text: string): readonly CallEvent[]
-  /** No more pieces will come: tells everything kept back. */
+  /** No more fragments follow: emits everything that is buffered. */
   finishAll(): readonly CallEvent[]
   readonly count: number
 }
@@ -20,15 +20,15 @@ type Call = {
   done: boolean
   /** Characters of the arguments received so far. */
   received: number
-  /** Pieces that wait for the calls before this one. */
+  /** Fragments that wait for earlier calls. */
   waiting: string[]
 }
 
 const waitingCharactersMax = 4 * 1024 * 1024
 
 /**
- * Clients glue pieces of a call together by position and break when two calls interleave, so a call's pieces wait until
- * every call before it is whole.
+ * Clients concatenate the fragments of a call by position and break when two calls interleave. So fragments wait until all earlier calls
+ * are complete.
  */
 export function createOrderedCalls(): OrderedCalls {
   const calls: Call[] = []
@@ -36,7 +36,7 @@ export function createOrderedCalls(): OrderedCalls {
   let currentIndex = 0
   let waitingCharacters = 0
 
-  /** Tells what the current call has in store, and moves on while calls are whole. */
+  /** Emits the buffered fragments of the current call, and continues while calls are complete. */
   function advance(): CallEvent[] {
     const events: CallEvent[] = []
     for (let call = calls[currentIndex]; call !== undefined; call = calls[currentIndex]) {

@@ -65,7 +65,7 @@ export function toResponsesRequest(request: ModelRequest, model: string, provide
     ...(instructions !== '' && { instructions }),
     input: [...request.messages.flatMap(inputItems), ...request.turns.flatMap((turn) => turnItems(turn, provider))],
     stream: true,
-    // The upstream keeps answers unless told not to; nobody asked for that.
+    // The upstream stores answers by default.
     store: false,
     include: ['reasoning.encrypted_content'],
     max_output_tokens: request.maxOutputTokens,

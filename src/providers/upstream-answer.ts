@@ -8,12 +8,12 @@ export type AnswerHead = {
 
 type Controller = Dispatcher.DispatchController
 
-// More than this is left with the upstream until somebody reads.
+// Backpressure: more than this stays with the upstream until it is read.
 const waitingBytesMax = 16 * 1024
 
 /**
- * One answer of the upstream while it comes. It is told by undici's parser directly: a stream in between would cost more for
- * each piece than everything else that is done to it.
+ * One answer of the upstream while it arrives. Fed by undici's parser directly: a stream in between would cost more per chunk than all
+ * other processing.
  */
 export class UpstreamAnswer implements Dispatcher.DispatchHandler {
   /** Resolves with the head, or rejects with what went wrong, unexplained. Has to be awaited. */
@@ -48,7 +48,7 @@ export class UpstreamAnswer implements Dispatcher.DispatchHandler {
     return this.#reader.promise
   }
 
-  /** Gives the answer up, and its connection with it. */
+  /** Aborts the answer and closes its connection. */
   abort(reason: unknown): void {
     this.#pieces.length = 0
     this.#fail(reason)

@@ -87,7 +87,7 @@ export function createUpstream(options: UpstreamOptions): Upstream {
       try {
         const body = protocol.write(request, model, id)
         const response = await connections.send(body, { headers, repeats, onSend: deadline.follow })
-        // Told by the body, not by its reader: an answer that nobody reads must be given up too.
+        // The body stops the deadline, not its reader: an answer that is never read must time out too.
         response.body.onClose(deadline.stop)
         if (!isEventStream(response)) throw await refusalOf(response, options, hidden)
         return readEvents(response.body, protocol.createReader(hidden), signal, onEnd)

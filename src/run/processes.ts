@@ -112,9 +112,9 @@ export async function startSettlementServices(
   const { gatewayUrl, gatewayToken } = gateway
   await startSettlement(context, { ...chain, gatewayUrl, gatewayToken, terms, relayer })
   const { issuer } = signer
-  const line = { rpcUrl: chain.rpcUrl, gatewayUrl, gatewayToken, terms, issuer, relayer: relayer.address }
-  writeSettlementEndpoints(config.dataDir, line)
-  return line
+  const endpoints = { rpcUrl: chain.rpcUrl, gatewayUrl, gatewayToken, terms, issuer, relayer: relayer.address }
+  writeSettlementEndpoints(config.dataDir, endpoints)
+  return endpoints
 }
 
 type ChainTerms = { readonly rpcUrl: string; readonly terms: Omit<SigningTerms, 'seller'> }
@@ -216,7 +216,7 @@ async function startGateway(
 
 async function startSettlement(
   { config, databases, publicUrl, log, stack, signal }: MoneyContext,
-  line: ChainTerms & {
+  endpoints: ChainTerms & {
     gatewayUrl: string
     gatewayToken: string | undefined
     terms: SigningTerms
@@ -235,11 +235,11 @@ async function startSettlement(
       logLevel: config.logLevel,
       databaseUrl: databases.url,
       publicUrl,
-      rpcUrl: line.rpcUrl,
-      gatewayUrl: line.gatewayUrl,
-      gatewayToken: line.gatewayToken,
-      terms: line.terms,
-      relayer: line.relayer,
+      rpcUrl: endpoints.rpcUrl,
+      gatewayUrl: endpoints.gatewayUrl,
+      gatewayToken: endpoints.gatewayToken,
+      terms: endpoints.terms,
+      relayer: endpoints.relayer,
       epoch: config.settlementEpoch,
       due: { ...due, min: due.min.toString(), cap: due.cap.toString(), max: due.max.toString() },
       sweepMin: config.sweepMin.toString(),
