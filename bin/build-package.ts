@@ -31,6 +31,7 @@ const copied = [
   'README.md',
   'ARCHITECTURE.md',
   'CHANGELOG.md',
+  'CONTRIBUTING.md',
   'LICENSE',
   'gateway/migrations',
 ]
@@ -109,6 +110,7 @@ function manifestOf({
       'openapi.json',
       'ARCHITECTURE.md',
       'CHANGELOG.md',
+      'CONTRIBUTING.md',
     ],
     // npm under an older Node leaves native packages out without a word.
     engines: { node: '>=26' },
