@@ -10,8 +10,8 @@ export type LedgerMetrics = {
 type Plain = readonly [name: string, help: string, read: (numbers: LedgerNumbers) => number | undefined]
 
 const plain: readonly Plain[] = [
-  ['penny_open_requests', 'Requests that are held and have not ended, of all nodes.', (n) => n.openRequests],
-  ['penny_held_micro_usdc', 'What open requests hold, in atomic USDC.', (n) => n.heldAtomic],
+  ['penny_open_requests', 'Open requests of all nodes.', (n) => n.openRequests],
+  ['penny_held_micro_usdc', 'Held by open requests, in atomic USDC.', (n) => n.heldAtomic],
   ['penny_hold_age_seconds_max', 'Age of the oldest open request.', (n) => n.oldestHoldSeconds],
   ['penny_settlement_lag_seconds', 'Age of the oldest payment that is not final.', (n) => n.oldestPaymentSeconds],
   [
@@ -29,11 +29,11 @@ const plain: readonly Plain[] = [
     'Longest wait of a charge for its payment, as a multiple of when that is due: 1 is due now. Absent until settlement has run.',
     (n) => n.unpaidDueRatio,
   ],
-  ['penny_deposits_waiting', 'Arrivals that were not yet brought into the gateway.', (n) => n.arrivalsWaiting],
-  ['penny_sweeps_open', 'Transactions under way that bring deposits into the gateway.', (n) => n.sweepsOpen],
+  ['penny_deposits_waiting', 'Arrivals that were not swept into the gateway yet.', (n) => n.arrivalsWaiting],
+  ['penny_sweeps_open', 'Open transactions that move deposits into the gateway.', (n) => n.sweepsOpen],
   ['penny_sweep_age_seconds_max', 'Age of the oldest open sweep.', (n) => n.oldestSweepSeconds],
-  ['penny_withdrawals_open', 'Withdrawals under way.', (n) => n.withdrawalsOpen],
-  ['penny_withdrawal_age_seconds_max', 'Age of the oldest withdrawal under way.', (n) => n.oldestWithdrawalSeconds],
+  ['penny_withdrawals_open', 'Open withdrawals.', (n) => n.withdrawalsOpen],
+  ['penny_withdrawal_age_seconds_max', 'Age of the oldest open withdrawal.', (n) => n.oldestWithdrawalSeconds],
   [
     'penny_webhook_wait_seconds_max',
     'Longest wait of an event for its first attempt; the pause of an endpoint that failed does not count.',
@@ -49,11 +49,11 @@ const plain: readonly Plain[] = [
     'Webhook endpoints that are disabled because they failed, not by their owner.',
     (n) => n.webhooksDisabled,
   ],
-  ['penny_ledger_frozen', '1 while no new request is taken because the books are wrong.', (n) => Number(n.frozen)],
-  ['penny_nodes_alive', 'Nodes whose lease is good.', (n) => n.nodesAlive],
+  ['penny_ledger_frozen', '1 while the ledger is frozen and refuses new requests.', (n) => Number(n.frozen)],
+  ['penny_nodes_alive', 'Nodes with a valid lease.', (n) => n.nodesAlive],
   [
     'penny_solvency_age_seconds',
-    'Since the books were last compared with the chain; absent when they never were.',
+    'Seconds since the ledger was last compared with the chain; absent before the first comparison.',
     (n) => n.solvencySeconds,
   ],
   [
@@ -67,7 +67,7 @@ type ProcessMetric = readonly [key: string, name: string, help: string, type?: '
 
 // Metrics that processes report through the database, by name. Unknown names are not shown.
 const processMetrics: readonly ProcessMetric[] = [
-  ['relayer_gas_micro_usdc', 'penny_relayer_gas_micro_usdc', 'What the relayer has left for gas, in atomic USDC.'],
+  ['relayer_gas_micro_usdc', 'penny_relayer_gas_micro_usdc', "The relayer's gas balance, in atomic USDC."],
   ['deposits_seen', 'penny_deposits_seen_total', 'Transfers that arrived at deposit addresses.', 'counter'],
   ['deposits_credited', 'penny_deposits_credited_total', 'Deposits that were credited to accounts.', 'counter'],
   [
@@ -94,7 +94,7 @@ const processMetrics: readonly ProcessMetric[] = [
 /** Metrics of the numbers that are read from the database. */
 export function createLedgerMetrics(): LedgerMetrics {
   const gauges = plain.map(([name, help]) => new Gauge({ name, help }))
-  const payments = new Gauge({ name: 'penny_payments', help: 'Payments under way, by state.', labels: ['state'] })
+  const payments = new Gauge({ name: 'penny_payments', help: 'Open payments, by state.', labels: ['state'] })
   const unsettled = new Gauge({
     name: 'penny_unsettled_micro_usdc',
     help: 'Charged and not yet final on chain, in atomic USDC, by state of the payment; unpaid: no payment covers it yet.',
@@ -102,7 +102,7 @@ export function createLedgerMetrics(): LedgerMetrics {
   })
   const cursorAge = new Gauge({
     name: 'penny_chain_cursor_age_seconds',
-    help: 'Since a watcher of the chain last got further.',
+    help: 'Seconds since a reader of the chain last made progress.',
     labels: ['cursor'],
   })
   const solvent = new Gauge({

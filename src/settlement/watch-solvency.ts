@@ -23,9 +23,9 @@ export async function watchSolvency({ onAlarm, recheckMs, ...parts }: SolvencyWa
   await recordSolvency(database, report)
   if (report.seller_short_atomic !== '0') onAlarm('the seller has less than it owes back', { report })
   if (report.short.length === 0) return
-  onAlarm('the chain has less than the books say', { report })
+  onAlarm('the chain has less than the ledger says', { report })
   // The ledger may have been repaired and opened during this comparison, for example by penny recover. The next comparison decides.
   if (wasFrozen) return
-  const reason = `${solvencyInvariant} is broken: the chain has less than the books say at block ${report.block}`
+  const reason = `${solvencyInvariant} is broken: the chain has less than the ledger says at block ${report.block}`
   await freezeLedger(database, reason)
 }
