@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
-import { writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
@@ -24,27 +25,21 @@ import {
   payer,
   settleInBatch,
 } from '../../test/support/receipts.ts'
+import { runCommand } from '../../test/support/run-command.ts'
 import { chainId } from '../../test/support/sandbox-chain.ts'
 import { writeBundle } from '../receipts/bundle.ts'
 import type { Hex } from '../receipts/hex.ts'
 import type { SignedPayment } from '../receipts/payment.ts'
 import { keccak256 } from '../signer/keccak.ts'
+import { verifyCommand } from './verify.ts'
 
 function openVerifier(t: TestContext) {
-  const penny = preparePenny()
-  atEnd(t, async () => penny.remove())
-  const file = join(penny.folder, 'receipt.json')
-  return {
-    file,
-    async verify(content: unknown, ...options: string[]) {
-      writeFileSync(file, typeof content === 'string' ? content : JSON.stringify(content, null, 2))
-      const { code, stdout, stderr } = await penny.run(['verify', file, ...options])
-      return { code, text: `${stdout}${stderr}` }
-    },
-    async verifyJson(content: unknown) {
-      writeFileSync(file, JSON.stringify(content))
-      return penny.json<{ ok: boolean; checks: { name: string; ok: boolean; pending: boolean }[] }>(['verify', file])
-    },
+  const folder = mkdtempSync(join(tmpdir(), 'penny-verify-'))
+  atEnd(t, () => rmSync(folder, { recursive: true, force: true }))
+  const file = join(folder, 'receipt.json')
+  return async (content: unknown, ...options: string[]) => {
+    writeFileSync(file, typeof content === 'string' ? content : JSON.stringify(content, null, 2))
+    return runCommand(verifyCommand, [file, ...options])
   }
 }
 
@@ -53,7 +48,7 @@ const payment = settleInBatch(pay(entries))
 const settled = documentOf(entries[0]!, { payment, entries })
 
 test('a receipt is proved, and what was changed in it is named', async (t) => {
-  const { verify, verifyJson } = openVerifier(t)
+  const verify = openVerifier(t)
   const good = await verify(settled)
   assert.equal(good.code, 0, good.text)
   assert.match(
@@ -64,18 +59,18 @@ test('a receipt is proved, and what was changed in it is named', async (t) => {
   const forged = await verify({ ...settled, entry: { ...settled.entry, amount_atomic: '1' } })
   assert.equal(forged.code, 1)
   assert.match(forged.text, /✗ hash[\s\S]*✗ payment[\s\S]*The receipt is NOT valid/)
-  assert.deepEqual(Object.keys(await verifyJson(settled)), ['ok', 'checks'])
+  assert.deepEqual(Object.keys(JSON.parse((await verify(settled, '--json')).text)), ['ok', 'checks'])
 })
 
 // Anybody can write a receipt that is not signed: a script must not take one for proved.
 test('a receipt that nobody has signed yet is not called wrong, and does not count as proved', async (t) => {
-  const { verify } = openVerifier(t)
+  const verify = openVerifier(t)
   const { code, text } = await verify(documentOf(entries[0]!))
   assert.deepEqual([code, /… signature[\s\S]*nothing is proved yet/.test(text)], [1, true], text)
 })
 
 test('the issuer is compared with the one you trust, in any case of letters', async (t) => {
-  const { verify } = openVerifier(t)
+  const verify = openVerifier(t)
   const upper = `0x${issuer.slice(2).toUpperCase()}`
   assert.equal((await verify(settled, '--issuer', upper)).code, 0)
   const foreign = await verify(settled, '--issuer', payer)
@@ -85,7 +80,7 @@ test('the issuer is compared with the one you trust, in any case of letters', as
 })
 
 test('a file that is no receipt is refused in one line', async (t) => {
-  const { verify } = openVerifier(t)
+  const verify = openVerifier(t)
   const files = [
     '',
     'nonsense',
@@ -99,14 +94,15 @@ test('a file that is no receipt is refused in one line', async (t) => {
     assert.equal(code, 1)
     assert.match(text, /^penny: [^\n]+\n$/)
   }
+  // Once as a user runs it.
   const penny = preparePenny()
   atEnd(t, async () => penny.remove())
   assert.match((await penny.run(['verify', 'missing.json'])).stderr, /^penny: missing\.json cannot be read: [^\n]+\n$/)
-  assert.match((await penny.run(['verify', penny.folder])).stderr, /^penny: [^\n]+ cannot be read: [^\n]+\n$/)
+  assert.match((await runCommand(verifyCommand, [penny.folder])).text, /^penny: [^\n]+ cannot be read: [^\n]+\n$/)
 })
 
 test('the bundle of an account is proved, and a payment that was left out of it is found', async (t) => {
-  const { verify } = openVerifier(t)
+  const verify = openVerifier(t)
   const { header, items } = historyOf(everyKind(), [3, 2])
   const bundle = (await Array.fromAsync(writeBundle(header, items, keccak256))).join('')
   const good = await verify(bundle, '--issuer', issuer)
@@ -141,7 +137,7 @@ test('a receipt is proved up to the event on the chain, and a batch that is not 
     batch: { id: BigInt(batchId), txHash, root: receipt.root, proof: receipt.proof },
   }
   const document = documentOf(covered[2]!, { payment: onChain, entries: covered }, place)
-  const { verify } = openVerifier(t)
+  const verify = openVerifier(t)
   const options = ['--rpc', bench.chain.url, '--issuer', issuer]
   const good = await verify(document, ...options)
   assert.equal(good.code, 0, good.text)

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { verifyCommand } from '../../src/commands/verify.ts'
 import { createKey } from '../../src/identity/api-keys.ts'
 import { createAccount } from '../../src/ledger/accounts.ts'
 import { makeDuePayments } from '../../src/ledger/payments.ts'
@@ -21,6 +22,7 @@ import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
 import { childEnvironment } from '../support/child-environment.ts'
 import { cancelledByClient, charge, hold, serveAgain, voided } from '../support/ledger.ts'
 import { accountNow, ask, openWallet, startMoneyService, sums } from '../support/money-service.ts'
+import { runCommand } from '../support/run-command.ts'
 import { adjust, type BenchAccount, dueAtOnce, settleAll, settlementSuite } from '../support/settlement-bench.ts'
 import { keys, terms as signingTerms } from '../support/signing.ts'
 import { until } from '../support/until.ts'
@@ -231,31 +233,31 @@ test('penny receipt and penny receipts export print what penny verify proves up 
   const proof = ['--rpc', rpcUrl, '--issuer', trusted]
   const verify = async (document: unknown, ...options: string[]) => {
     writeFileSync(file, JSON.stringify(document))
-    return run('verify', file, ...options)
+    return runCommand(verifyCommand, [file, ...options])
   }
   for (const id of ids) {
     const { code, stdout } = await run('receipt', id)
     assert.equal(code, 0, stdout)
     const verified = await verify(JSON.parse(stdout), ...proof)
-    assert.equal(verified.code, 0, verified.stdout)
+    assert.equal(verified.code, 0, verified.text)
   }
   const document: ReceiptDocument = JSON.parse((await run('receipt', ids[0]!)).stdout)
   const payment = document.payment!
   const { batch, ...unbatched } = payment
   const pending = await verify({ ...document, payment: unbatched }, ...proof)
-  assert.deepEqual([pending.code, /not on chain yet/.test(pending.stdout)], [1, true], pending.stdout)
+  assert.deepEqual([pending.code, /not on chain yet/.test(pending.text)], [1, true], pending.text)
   for (const bad of [
     { ...batch!, id: String(BigInt(batch!.id) + 1n) },
     { ...batch!, tx_hash: `0x${'0'.repeat(64)}` },
     { ...batch!, root: document.hash },
   ]) {
-    const { code, stdout } = await verify({ ...document, payment: { ...payment, batch: bad } }, ...proof)
+    const { code, text } = await verify({ ...document, payment: { ...payment, batch: bad } }, ...proof)
     assert.equal(code, 1)
-    assert.match(stdout, /NOT valid/)
+    assert.match(text, /NOT valid/)
   }
   const foreign = await verify(document, '--issuer', terms.seller)
   assert.equal(foreign.code, 1)
-  assert.match(foreign.stdout, /✗ issuer/)
+  assert.match(foreign.text, /✗ issuer/)
   assert.equal((await verify({ ...document, object: 'invoice' })).code, 1)
 
   const bundle = join(money.dataDir, 'receipts.jsonl')
@@ -269,7 +271,7 @@ test('penny receipt and penny receipts export print what penny verify proves up 
   for (const index of [0, 1, 2, lines.length - 2]) {
     const forged = lines[index]!.replace(/[1-8](?="?[,}])/, (digit) => String(Number(digit) + 1))
     writeFileSync(file, lines.with(index, forged).join('\n'))
-    const { code } = await run('verify', file, ...proof)
+    const { code } = await runCommand(verifyCommand, [file, ...proof])
     assert.equal(code, 1, `line ${index + 1} was changed`)
   }
   const again = await run('receipts', 'export', bundle, '--account', account.id)

@@ -80,3 +80,15 @@ export const only =
     call.method === method ? fault(call, forward) : forward()
 
 export const away: RpcFault = async () => 'hang up'
+
+/** Nothing is reserved, and nothing is in progress. */
+export async function assertNothingOpen({ database }: GatewayBench): Promise<void> {
+  await untilFits(
+    () =>
+      database.query<{ pending: bigint; open: bigint }>(
+        `select (select coalesce(sum(pending), 0)::int8 from gateway.balances) as pending,
+                (select count(*) from gateway.calls where state = 'sent') as open`,
+      ),
+    ([books]) => books!.pending === 0n && books!.open === 0n,
+  )
+}
