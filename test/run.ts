@@ -55,12 +55,14 @@ const longest = [
   'test/contracts.test.ts',
   'test/browser/pages.test.ts',
   'test/e2e/stop.test.ts',
-  'test/browser/routes.test.ts',
-  'test/e2e/paid-output.test.ts',
   'test/browser/playground.test.ts',
-  'test/e2e/start.test.ts',
+  'test/settlement/crash.test.ts',
+  'test/browser/routes.test.ts',
   'test/e2e/commands.test.ts',
   'test/docs/guides.test.ts',
+  'test/browser/money.test.ts',
+  'test/e2e/paid-output.test.ts',
+  'test/e2e/start.test.ts',
 ]
 const longFolders = ['test/browser/', 'test/faults/', 'test/e2e/', 'test/settlement/', 'gateway/', 'test/']
 /** Tests wait for processes, timers and commits: with one file per core, two cores were idle for a quarter of the time. */
