@@ -37,6 +37,10 @@ test('a pipe gets every value in full', () => {
   assert.match(print(rows, undefined)[1]!, /^0b7bfc1e-2c6f-4f4e-9d6b-1f2a3b4c5d6e .* 2026-11-16T12:50:21\.123Z$/)
 })
 
+test('control characters in names do nothing to the terminal', () => {
+  assert.deepEqual(print([{ name: '\u001b[2J\u009b31m' }], undefined)[1], '\uFFFD[2J\uFFFD31m')
+})
+
 test('no line is wider than the terminal: spare columns go first, then long texts are cut', () => {
   const long = rows.map((row) => ({
     ...row,

@@ -54,7 +54,9 @@ function readColumn(name: string, rows: readonly Row[], isShort: boolean): Colum
   const cells = values.map((value) => {
     if (value === null) return '–'
     if (isNumber) return withDecimals(String(value), decimals)
-    return isShort ? shorten(String(value)) : String(value)
+    // Customers choose names: none may move the cursor.
+    const text = String(value).replaceAll(/\p{Cc}/gu, '\uFFFD')
+    return isShort ? shorten(text) : text
   })
   const title = name.replaceAll('_', ' ')
   return { name, title, cells, isNumber, width: Math.max(...[title, ...cells].map(widthOf)) }

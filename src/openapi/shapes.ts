@@ -88,7 +88,11 @@ export const address = z
 
 export const hash = z.string().regex(/^0x[0-9a-f]{64}$/)
 
-export const name = text(200).trim().min(1)
+/** Names are printed: on pages, and on the terminals of operators, where a control character could do anything. */
+export const name = text(200)
+  .trim()
+  .min(1)
+  .refine((given) => !/\p{Cc}/u.test(given), 'must not contain control characters')
 
 /** Pages are read with the cursor of the page before; a cursor means nothing to anybody but the service. */
 export const page = {
