@@ -122,8 +122,8 @@ create index accounts_without_address on accounts (partition, id)
 create index accounts_unpaid on accounts (unpaid_since) where unpaid_since is not null;
 create index accounts_to_pay on accounts (partition, id) where pay_to > covered_entry;
 -- Both are empty unless an account has a webhook endpoint or an open live view. Holds and ends check them before they write events.
-create index accounts_listening on accounts (partition, id) where event_types is not null or watched_until is not null;
-create index accounts_watched on accounts (partition, id) where watched_until is not null;
+create index accounts_listening on accounts (id, partition) where event_types is not null or watched_until is not null;
+create index accounts_watched on accounts (id, partition) where watched_until is not null;
 -- For the operator's pages.
 create index accounts_newest on accounts (created_at desc, id desc);
 create index accounts_by_name on accounts (lower(name) text_pattern_ops);
@@ -751,7 +751,7 @@ create table events (
 );
 create index events_by_age on events (created_at);
 comment on table  events is 'Outbox: written by the transaction that did what the event tells (`write_events`). Deleted after some days; an account keeps a bounded number.';
-comment on column events.number is 'Order of the events of an account, without a gap when written: given out under the lock of the account.';
+comment on column events.number is 'Order of the events of an account: given out under the lock of the account. Without a gap, unless an event could not be written.';
 comment on column events.id is 'The same for every delivery of the event. Random: after a restore numbers come again, ids do not.';
 comment on column events.data is 'Amounts are text, in atomic units, under names that end in _atomic.';
 
@@ -769,7 +769,7 @@ create table webhook_endpoints (
   disabled_at      timestamptz,
   disabled_reason  text        check (disabled_reason = any ('{failing,behind,gone,by_owner}')),
   sent_to          bigint      not null,
-  due_at           timestamptz not null,
+  due_at           timestamptz,
   failures         integer     not null default 0 check (failures >= 0),
   failing_since    timestamptz,
   is_slow          boolean     not null default true,
@@ -779,13 +779,13 @@ create table webhook_endpoints (
   constraint webhook_endpoints_old_secret check ((old_secret is null) = (old_secret_until is null))
 );
 create index webhook_endpoints_of_account on webhook_endpoints (account_id);
-create index webhook_endpoints_due on webhook_endpoints (due_at) where disabled_at is null;
+create index webhook_endpoints_due on webhook_endpoints (due_at) where disabled_at is null and due_at is not null;
 create index webhook_endpoints_disabled on webhook_endpoints (disabled_at) where disabled_at is not null;
 comment on table  webhook_endpoints is 'Where events of an account are sent.';
 comment on column webhook_endpoints.secret is 'Key of the HMAC. It has to be known to sign, so it is not hashed; no answer but that of its creation shows it.';
 comment on column webhook_endpoints.old_secret is 'Also signs, until old_secret_until.';
 comment on column webhook_endpoints.sent_to is 'Number of the last event that was tried once. What failed is in webhook_deliveries.';
-comment on column webhook_endpoints.due_at is 'Nothing is sent before: after failures in a row the endpoint is left alone for a while.';
+comment on column webhook_endpoints.due_at is 'When the deliverer looks at it: there may be something to send. After failures in a row it is left alone for a while. Null: nothing to send, until an event is written (`wake_endpoints`).';
 comment on column webhook_endpoints.failures is 'Failed attempts in a row.';
 comment on column webhook_endpoints.failing_since is 'The first of them.';
 comment on column webhook_endpoints.is_slow is 'True until an attempt succeeds within a second. Slow endpoints share a few places, so that they cannot delay the others.';

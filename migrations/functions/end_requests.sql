@@ -46,17 +46,7 @@ begin
   perform count_ends(p_partition, p_account_ids, v_ended, v_now);
   perform count_usage(p_partition, v_ended, p_calls);
   delete from holds h where h.partition = coalesce(p_partition, h.partition) and h.id = any (array(select e.id from unnest(v_ended) as e));
-
-  if exists (select from accounts a where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids)
-                and (a.event_types is not null or a.watched_until is not null)) then
-    perform write_events(p_partition, array(
-      select row(e.account_id, 'request.ended', jsonb_build_object(
-               'id', 'req_' || replace(e.id::text, '-', ''), 'key_id', e.key_id, 'status', c.status, 'model', e.model,
-               'quote_atomic', e.quote::text, 'charged_atomic', c.charged::text, 'search_cost_atomic', c.search_cost::text,
-               'prompt_tokens', c.prompt_tokens, 'completion_tokens', c.completion_tokens, 'finish_reason', c.finish_reason,
-               'error_code', c.error_code, 'first_token_ms', c.first_token_ms, 'total_ms', c.total_ms))::event_call
-        from unnest(v_ended) as e join unnest(p_calls) as c on c.id = e.id order by e.place));
-  end if;
+  perform report_ended(p_partition, p_account_ids, v_ended, p_calls);
 
   -- In the usual case all of them ended here, and the stored ends are the requested ones.
   if cardinality(v_ended) = cardinality(p_calls) then

@@ -63,7 +63,7 @@ begin
     end if;
   end loop;
 
-  update accounts a set gateway = u.gateway, credit = u.credit, held = u.held
+  update accounts a set gateway = u.gateway, credit = u.credit, held = u.held, events = a.events + (a.watched_until is not null)::int
     from (select p_account_ids[n.place] as id, n.gateway, n.credit, n.held
             from unnest(v_accounts) with ordinality as n (gateway, credit, held, extended, unsettled, is_suspended, place)) u
     where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids) and a.id = u.id and (a.held <> u.held or a.credit <> u.credit);

@@ -1,21 +1,33 @@
--- The part of place_holds that writes request.started, for accounts with an open live view. The accounts are locked.
+-- The part of place_holds that tells open live views: one event for all new requests of an account. The accounts are locked, and their
+-- updates have counted the event. Like write_events it never fails the caller.
 create function report_started(p_partition smallint, p_account_ids uuid[], p_calls hold_call[], p_decisions hold_decision[]) returns void
 language plpgsql as $$
 declare
   v_watched uuid[];
+  v_now     timestamptz;
 begin
   -- Nearly always nobody watches any account. To ask for these accounts would cost an index lookup for each.
   if not exists (select from accounts a where a.partition = coalesce(p_partition, a.partition) and a.watched_until is not null) then
     return;
   end if;
   v_watched := array(select a.id from accounts a
-                      where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids) and a.watched_until is not null);
-  if v_watched <> '{}' then
-    perform write_events(p_partition, array(
-      select row(p_account_ids[x.account_of], 'request.started', jsonb_build_object('id', 'req_' || replace(x.id::text, '-', '')))::event_call
-        from rows from (unnest(p_calls), unnest(p_decisions)) with ordinality
-             as x (id, account_of, key_of, quote, model, stream, max_tokens, body_hash, options_version, decision, authorized, from_credit,
-                   created_at, spendable, in_flight, limit_left, place)
-       where x.decision = 'held' and p_account_ids[x.account_of] = any (v_watched) order by x.place));
+                      where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids)
+                        and a.watched_until is not null);
+  if v_watched = '{}' then
+    return;
   end if;
+  v_now := clock_timestamp();
+  begin
+    insert into events (partition, account_id, number, id, type, data, created_at)
+      select a.partition, a.id, a.events, gen_random_uuid(), 'requests.started', live_requests(s.ids), v_now
+        from (select p_account_ids[x.account_of] as account_id, array_agg(x.id order by x.place) as ids
+                from rows from (unnest(p_calls), unnest(p_decisions)) with ordinality
+                     as x (id, account_of, key_of, quote, model, stream, max_tokens, body_hash, options_version, decision, authorized,
+                           from_credit, created_at, spendable, in_flight, limit_left, place)
+               -- A hold of nothing changes no account.
+               where x.decision = 'held' and x.quote > 0 group by x.account_of) s
+        join accounts a on a.partition = coalesce(p_partition, a.partition) and a.id = any (v_watched) and a.id = s.account_id;
+  exception when others then
+    raise warning 'events of % account(s) were not written: %', cardinality(v_watched), sqlerrm;
+  end;
 end $$;

@@ -26,6 +26,7 @@ begin
               join accounts x on x.partition = coalesce(p_partition, x.partition) and x.id = any (v_ids) and x.id = e.account_id
              where x.watched_until is not null or e.type = any (x.event_types) group by e.account_id) s
       where a.partition = coalesce(p_partition, a.partition) and a.id = any (v_ids) and a.id = s.id;
+    perform wake_endpoints(p_partition, v_ids, array(select distinct e.type from unnest(p_events) as e), v_now);
   exception when others then
     raise warning 'events of % account(s) were not written: %', cardinality(v_ids), sqlerrm;
   end;

@@ -1,7 +1,7 @@
 import { createHash, randomBytes, randomUUID } from 'node:crypto'
 import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
-import type { Connection, Database } from '../db/database.ts'
+import type { Connection } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
 import { ServiceError } from '../errors.ts'
 import type { Alert } from './alerts.ts'
@@ -73,30 +73,35 @@ It works for ${linkHours} hours. If you did not ask for this, ignore this messag
   })
 }
 
-/** Only for somebody who is signed in to that account: a mail scanner that opens the link verifies nothing. False for a wrong or old link. */
+/**
+ * Only for somebody who is signed in to that account: a mail scanner that opens the link verifies nothing. Returns the address, or
+ * undefined for a wrong or old link.
+ */
 export async function verifyEmail(
-  database: Database,
+  connection: Connection,
   { partition, accountId }: AccountRef,
   token: string,
-): Promise<boolean> {
-  const rows = await database.query(
+): Promise<string | undefined> {
+  const [row] = await connection.query<{ address: string }>(
     `update alert_emails set verified_at = $4, token_hash = null, token_until = null
-      where partition = $1 and account_id = $2 and token_hash = $3 and token_until > $4 and address is not null returning 1`,
-    [partition, accountId, hashOf(token), await readClock(database)],
+      where partition = $1 and account_id = $2 and token_hash = $3 and token_until > $4 and address is not null returning address`,
+    [partition, accountId, hashOf(token), await readClock(connection)],
   )
-  return rows.length > 0
+  return row?.address
 }
 
-/** For a transaction: it locks the account. How many links were sent stays counted. */
-export async function removeEmail(connection: Connection, account: AccountRef): Promise<void> {
+/** For a transaction: it locks the account. How many links were sent stays counted. Returns the address, if there was one. */
+export async function removeEmail(connection: Connection, account: AccountRef): Promise<string | undefined> {
   const owned = [account.partition, account.accountId]
   await lockAccount(connection, account)
+  const removed = await readEmail(connection, account)
   await connection.query(
     `update alert_emails set address = null, verified_at = null, token_hash = null, token_until = null
       where partition = $1 and account_id = $2`,
     owned,
   )
   await connection.query('delete from alert_mails where partition = $1 and account_id = $2', owned)
+  return removed?.address
 }
 
 /** In the transaction that fires the alert, if the account has a verified address and was not mailed too often. */

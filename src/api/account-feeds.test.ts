@@ -120,20 +120,50 @@ test('a view that cannot be told everything is told so', async () => {
   }
 })
 
+async function writeEvents({ partition, accountId }: Payer, type: string, data: string, count = 1): Promise<void> {
+  await ledger.database.query(
+    `select write_events($1, array(select row($2::uuid, $3, ${data})::event_call from generate_series(1, $4)))`,
+    [partition, accountId, type, count],
+  )
+}
+
 test('more changes in a moment than are told at once end with the newest, and a view is told to read again', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 1_000_000n)
   const told = new Told()
   const view = await openNode().watch(payer, told.listener)
-  const { partition, accountId } = payer
-  await ledger.database.query(
-    `select write_events($1, array(select row($2::uuid, 'account.changed', '{}')::event_call from generate_series(1, 600)))`,
-    [partition, accountId],
-  )
+  await writeEvents(payer, 'account.changed', `'{}'`, 600)
   const placed = await hold(holds, payer, 100n)
   await holds.end(charge(placed, 40n))
   await told.heard('missed', `ended ${placed.requestId}`)
+  told.words.length = 0
+  // One batch of more requests than its event names.
+  await writeEvents(
+    payer,
+    'requests.ended',
+    'live_requests(array(select gen_random_uuid() from generate_series(1, 51)))',
+  )
+  await told.heard('missed')
   view.stop()
+})
+
+test('a batch of requests is one event for a live view, and one for each request that a webhook endpoint wants', async () => {
+  const holds = await openLedger(ledger.database)
+  const [seen, both] = [await openPayer(ledger.database, 10_000n), await openPayer(ledger.database, 10_000n)]
+  const wanted = [both.partition, both.accountId, ['request.ended']]
+  await ledger.database.query('update accounts set event_types = $3 where partition = $1 and id = $2', wanted)
+  const node = openNode()
+  const told = [new Told(), new Told()] as const
+  const views = [await node.watch(seen, told[0].listener), await node.watch(both, told[1].listener)]
+  const payers = [seen, seen, both, both]
+  const placed = await Promise.all(payers.map((payer) => hold(holds, payer, 100n)))
+  await Promise.all(placed.map((one) => holds.end(charge(one, 40n))))
+  const ended = placed.map(({ requestId }) => `ended ${requestId}`)
+  await told[0].heard(...ended.slice(0, 2))
+  await told[1].heard(...ended.slice(2))
+  const numbers = (of: Payer) => eventsOf(of).then((types) => types.filter((type) => type === 'request.ended').length)
+  assert.deepEqual([await numbers(seen), await numbers(both)], [0, 2])
+  for (const view of views) view.stop()
 })
 
 test('events of a live view are deleted when it is over, unless a webhook endpoint wants them', async () => {

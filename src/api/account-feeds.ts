@@ -3,7 +3,7 @@ import type { Database } from '../db/database.ts'
 import { Shares } from '../fairness/shares.ts'
 import { type Balance, readBalance } from '../ledger/balance.ts'
 import { type ListedDeposit, listDeposits } from '../ledger/deposits.ts'
-import { formatRequestId, parseRequestId } from '../ledger/request-id.ts'
+import type { RequestId } from '../ledger/request-id.ts'
 import { findRequests, type LedgerRequest } from '../ledger/requests.ts'
 import {
   type ListedEvent,
@@ -44,8 +44,9 @@ const listenersMax = 2_000
 const listenersPerAccountMax = 20
 const newestMax = 50
 const rememberedMax = 500
-/** Events of one account per read. Older ones are skipped. */
+/** Events, and requests of them, of one account per read. Older ones are skipped. */
 const eventsMax = 500
+const requestsMax = 500
 
 /**
  * Changes of accounts with an open live view, read from the ledger's events. One statement per second reads the last event number of
@@ -140,8 +141,8 @@ class Feed {
   #watchedFrom = 0n
   #number = 0n
   #hasMissed = false
-  /** Requests whose end was delivered before their event `request.ended` was read. */
-  #endedEarly = new Set<string>()
+  /** Requests whose end was delivered before the event of their end was read. */
+  #endedEarly = new Set<RequestId>()
   #transfers = new Map<string, string>()
 
   constructor({ database, onError }: Required<AccountFeedsOptions>, account: AccountRef) {
@@ -173,11 +174,11 @@ class Feed {
     if (after < this.#watchedFrom || after > to) return false
     const state = this.listeners.get(listener)!
     state.behind = []
-    const { events, isWhole } = await this.#readEvents(after, to)
+    const { events, requestIds, isWhole } = await this.#readEvents(after, to)
     const page = { limit: newestMax }
     const [balance, requests, deposits, withdrawals] = await Promise.all([
       readBalance(this.#database, this.account),
-      this.#readRequests(events),
+      this.#readRequests(requestIds),
       has(events, 'deposit.') ? listDeposits(this.#database, this.account, page) : [],
       has(events, 'withdrawal.') ? listWithdrawals(this.#database, this.account, page) : [],
     ])
@@ -204,14 +205,15 @@ class Feed {
   async follow(to: bigint): Promise<void> {
     await this.begun
     if (to === this.#number && !this.#hasMissed) return
-    const { events, isWhole } = await this.#readEvents(this.#number, to)
+    const { events, requestIds, endedIds, isWhole } = await this.#readEvents(this.#number, to)
     const kinds = (['deposit', 'withdrawal'] as const).filter((kind) => has(events, `${kind}.`))
+    const requests = await this.#readRequests(this.#withoutToldEarly(requestIds))
     const changes: FeedEvent[] = [
       { type: 'balance', balance: await readBalance(this.#database, this.account) },
-      ...(await this.#readRequests(this.#withoutToldEarly(events))).map(requestEvent),
+      ...requests.map(requestEvent),
       ...(await this.#readTransfers(kinds)),
     ]
-    this.#rememberTold(events, changes)
+    this.#rememberTold(requests, endedIds)
     if (!isWhole || this.#hasMissed) changes.push({ type: 'missed' })
     // A restored database counts from an earlier number.
     this.#number = to
@@ -230,33 +232,30 @@ class Feed {
     }
   }
 
-  async #readEvents(
-    after: bigint,
-    to: bigint,
-  ): Promise<{ readonly events: readonly ListedEvent[]; readonly isWhole: boolean }> {
+  async #readEvents(after: bigint, to: bigint): Promise<ReadEvents> {
     const events = await readNewestEvents(this.#database, this.account, { after, to, limit: eventsMax })
-    return { events, isWhole: to >= after && BigInt(events.length) === to - after }
+    const newestFirst = new Set(events.flatMap((event) => event.requestIds).reverse())
+    const hasAllEvents = to >= after && BigInt(events.length) === to - after
+    const hasAllRequests = events.every((event) => event.requests === event.requestIds.length)
+    return {
+      events,
+      requestIds: [...newestFirst].slice(0, requestsMax),
+      endedIds: new Set(events.filter(({ type }) => type !== 'requests.started').flatMap((event) => event.requestIds)),
+      isWhole: hasAllEvents && hasAllRequests && newestFirst.size <= requestsMax,
+    }
   }
 
   /** Current rows: a request that has ended since its event is delivered as ended. */
-  async #readRequests(events: readonly ListedEvent[]): Promise<readonly LedgerRequest[]> {
-    const ids = events
-      .filter(({ type }) => type.startsWith('request.'))
-      .map(({ objectId }) => parseRequestId(objectId!)!)
-    return ids.length === 0 ? [] : findRequests(this.#database, this.account, [...new Set(ids)])
+  async #readRequests(ids: readonly RequestId[]): Promise<readonly LedgerRequest[]> {
+    return ids.length === 0 ? [] : findRequests(this.#database, this.account, ids)
   }
 
-  #withoutToldEarly(events: readonly ListedEvent[]): readonly ListedEvent[] {
-    return events.filter(({ type, objectId }) => type !== 'request.ended' || !this.#endedEarly.delete(objectId!))
+  #withoutToldEarly(ids: readonly RequestId[]): readonly RequestId[] {
+    return ids.filter((id) => !this.#endedEarly.delete(id))
   }
 
-  #rememberTold(events: readonly ListedEvent[], changes: readonly FeedEvent[]): void {
-    const ended = new Set(events.filter(({ type }) => type !== 'request.started').map(({ objectId }) => objectId))
-    for (const change of changes) {
-      if (change.type !== 'request' || change.change !== 'ended') continue
-      const id = formatRequestId(change.request.id)
-      if (!ended.has(id)) this.#endedEarly.add(id)
-    }
+  #rememberTold(requests: readonly LedgerRequest[], endedIds: ReadonlySet<RequestId>): void {
+    for (const { id, status } of requests) if (status !== 'held' && !endedIds.has(id)) this.#endedEarly.add(id)
     this.#endedEarly = new Set([...this.#endedEarly].slice(-rememberedMax))
   }
 
@@ -283,6 +282,15 @@ class Feed {
     this.#transfers.set(id, state)
     return true
   }
+}
+
+type ReadEvents = {
+  readonly events: readonly ListedEvent[]
+  /** Without those that are left out. */
+  readonly requestIds: readonly RequestId[]
+  /** Those of them whose end is among the events. */
+  readonly endedIds: ReadonlySet<RequestId>
+  readonly isWhole: boolean
 }
 
 function requestEvent(request: LedgerRequest): FeedEvent {

@@ -49,27 +49,29 @@ export function routeAlerts(router: ApiRouter, services: ApiServices): void {
     const { owner, body } = call
     if (!sendsMail) throw unusable('address', 'this service does not send mail')
     await database.transaction(async (connection) => {
-      const linkOf = (token: string) => `${site.publicUrl}/settings?verify-email=${token}#alert-rules`
+      const linkOf = (token: string) => `${site.publicUrl}/settings?verify-email=${token}#alerts`
       await setEmail(connection, owner, body.address, linkOf)
-      await logAccountEvent({ ...services, database: connection }, 'account_changed', call, {
-        changed: ['alert_email'],
-      })
+      await logAccountEvent({ ...services, database: connection }, 'alert_email_set', call, { name: body.address })
     })
     return renderEmail(owner)
   })
 
   router.at(alertContracts.removeAlertEmail).answer(async (call) => {
     await database.transaction(async (connection) => {
-      await removeEmail(connection, call.owner)
-      await logAccountEvent({ ...services, database: connection }, 'account_changed', call, {
-        changed: ['alert_email'],
-      })
+      const name = await removeEmail(connection, call.owner)
+      if (name === undefined) return
+      await logAccountEvent({ ...services, database: connection }, 'alert_email_removed', call, { name })
     })
     return undefined
   })
 
-  router.at(alertContracts.verifyAlertEmail).answer(async ({ owner, body }) => {
-    if (!(await verifyEmail(database, owner, body.token))) throw new NotFoundError()
+  router.at(alertContracts.verifyAlertEmail).answer(async (call) => {
+    const { owner, body } = call
+    await database.transaction(async (connection) => {
+      const name = await verifyEmail(connection, owner, body.token)
+      if (name === undefined) throw new NotFoundError()
+      await logAccountEvent({ ...services, database: connection }, 'alert_email_confirmed', call, { name })
+    })
     return renderEmail(owner)
   })
 

@@ -74,8 +74,12 @@ export function routeDevices(router: ApiRouter, services: ApiServices, addresses
     const { owner, session, parameters, body } = call
     countGuess(call)
     await checkNewKey(services, owner, body)
-    const confirmed = await confirmDeviceLogin(database, session, parameters.code, body)
-    await logAccountEvent(services, 'device_confirmed', call)
+    const confirmed = await database.transaction(async (connection) => {
+      const login = await confirmDeviceLogin(connection, session, parameters.code, body)
+      const facts = { name: login.machine }
+      await logAccountEvent({ ...services, database: connection }, 'device_confirmed', call, facts)
+      return login
+    })
     return render(confirmed)
   })
 

@@ -38,6 +38,9 @@ export const accountEvents = [
   'webhook_created',
   'webhook_changed',
   'webhook_removed',
+  'alert_email_set',
+  'alert_email_confirmed',
+  'alert_email_removed',
 ] as const
 export type AccountEvent = (typeof accountEvents)[number]
 

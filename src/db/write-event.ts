@@ -23,7 +23,7 @@ export const eventTypes = [
 export type EventType = (typeof eventTypes)[number]
 
 /** Written only while a live view of the account is open; no webhook endpoint can subscribe to them. */
-type LiveEventType = 'request.started' | 'deposit.updated' | 'account.changed'
+type LiveEventType = 'requests.started' | 'requests.ended' | 'deposit.updated' | 'account.changed'
 
 /**
  * Writes an event in the caller's transaction if a webhook endpoint subscribes to its type, or a live view of the account is open: the

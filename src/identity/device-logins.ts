@@ -127,12 +127,12 @@ export async function findDeviceLogin(
 
 /** Of two concurrent answers the first one counts; the second one throws. */
 export async function confirmDeviceLogin(
-  database: Database,
+  connection: Connection,
   { partition, accountId, personId }: Pick<Session, 'partition' | 'accountId' | 'personId'>,
   userCode: string,
   terms: object,
 ): Promise<DeviceLogin> {
-  const [row] = await database.query<DeviceLoginRow>(
+  const [row] = await connection.query<DeviceLoginRow>(
     `update device_logins
         set status = 'confirmed', partition = $2, account_id = $3, terms = $4::jsonb, person_id = $5,
             expires_at = greatest(expires_at, now() + interval '${deliverySecondsMin} seconds')

@@ -8,6 +8,7 @@ import { eventTypes } from '../db/write-event.ts'
 import { createKey, revokeKey, updateKey } from '../identity/api-keys.ts'
 import { openSession } from '../identity/sessions.ts'
 import { fromAtomic, parse } from '../money/usdc.ts'
+import { createEndpoint } from '../webhooks/endpoints.ts'
 import { creditDeposit } from './deposits.ts'
 import { forgetEvents, trimEvents } from './events.ts'
 import type { Payer } from './hold-calls.ts'
@@ -146,7 +147,7 @@ test('an event that cannot be written stops no end and no deposit', async () => 
   await holds.end(charge(await hold(holds, payer, 100n), 50n))
   assert.deepEqual(
     (await eventsOf(payer)).map(({ number }) => number),
-    [1n],
+    [2n],
   )
 })
 
@@ -163,6 +164,27 @@ test('events are deleted after four days, and the oldest of an account that has 
   const numbers = async () => (await eventsOf(payer)).map(({ number }) => number)
   await forgetEvents(database)
   assert.deepEqual(await numbers(), [2n, 3n, 4n, 5n])
-  await trimEvents(database, 2)
+  await trimEvents(database, { newestMax: 2, keptMax: 100 })
   assert.deepEqual(await numbers(), [4n, 5n])
+})
+
+// A webhook endpoint that is slow, or paused after a failure, must not lose its events to those of others.
+test('an event that an endpoint wants and has not got is kept, within a limit', async () => {
+  const { database } = ledger
+  const holds = await openLedger(database)
+  const payer = await openPayer(database, 10_000n)
+  const terms = { url: 'https://example.com/', types: ['deposit.credited'], description: '' } as const
+  const { id } = await database.transaction((connection) => createEndpoint(connection, payer, terms))
+  await listen(payer, eventTypes)
+  const { partition, accountId } = payer
+  await creditDeposit(database, { partition, id: randomUUID(), accountId, amount: parse('1'), source: 'test' })
+  for (let count = 0; count < 4; count += 1) await holds.end(charge(await hold(holds, payer, 10n), 1n))
+  const numbers = async () => (await eventsOf(payer)).map(({ number }) => number)
+  await trimEvents(database, { newestMax: 2, keptMax: 100 })
+  assert.deepEqual(await numbers(), [1n, 4n, 5n])
+  await trimEvents(database, { newestMax: 2, keptMax: 3 })
+  assert.deepEqual(await numbers(), [4n, 5n])
+  await database.query('update webhook_endpoints set sent_to = 4 where partition = $1 and id = $2', [partition, id])
+  await trimEvents(database, { newestMax: 1, keptMax: 100 })
+  assert.deepEqual(await numbers(), [5n])
 })

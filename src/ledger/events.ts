@@ -4,8 +4,10 @@ import { listPartitions } from './accounts.ts'
 
 /** Longer than a webhook is retried. */
 const eventDays = 4
-/** An endpoint that is further behind is disabled: its events could not all be kept. */
+/** An account keeps its newest events, and those that a webhook endpoint still has to get: it is disabled when it has more of them. */
 export const eventsPerAccountMax = 10_000
+/** No event is kept longer than for so many that followed it, whoever wants it. */
+export const eventsKeptMax = 100_000
 export const deletedAtOnce = 10_000
 
 /** Deletes events after four days. */
@@ -24,8 +26,14 @@ export async function forgetEvents(database: Database): Promise<void> {
   }
 }
 
-/** Deletes the oldest events of accounts that have more than may be kept. Costs one look at an index while nobody listens. */
-export async function trimEvents(database: Database, eventsMax: number = eventsPerAccountMax): Promise<void> {
+/**
+ * Deletes the oldest events of accounts that have more than may be kept, unless an endpoint wants them that has not got them. Costs one
+ * look at an index while nobody listens.
+ */
+export async function trimEvents(
+  database: Database,
+  { newestMax, keptMax }: EventLimits = { newestMax: eventsPerAccountMax, keptMax: eventsKeptMax },
+): Promise<void> {
   const listening = await database.query<{ partition: number }>(
     'select distinct partition from accounts where event_types is not null or watched_until is not null',
   )
@@ -35,13 +43,20 @@ export async function trimEvents(database: Database, eventsMax: number = eventsP
         `delete from events e using (
            select x.account_id, x.number from accounts a
              join events x on x.partition = $1 and x.account_id = a.id and x.number <= a.events - $2
-            where a.partition = $1 and (a.event_types is not null or a.watched_until is not null) limit ${deletedAtOnce}) old
+            where a.partition = $1 and (a.event_types is not null or a.watched_until is not null)
+              and (x.number <= a.events - $3
+                   or not exists (select from webhook_endpoints w
+                                   where w.partition = $1 and w.account_id = a.id and w.disabled_at is null and w.sent_to < x.number
+                                     and x.type = any (w.types)))
+            limit ${deletedAtOnce}) old
           where e.partition = $1 and e.account_id = old.account_id and e.number = old.number returning 1`,
-        [partition, eventsMax],
+        [partition, newestMax, keptMax],
       ),
     )
   }
 }
+
+type EventLimits = { readonly newestMax: number; readonly keptMax: number }
 
 /** In pieces: one long statement would keep its rows locked, and the database from vacuuming. */
 export async function untilFewer(remove: () => Promise<readonly unknown[]>): Promise<void> {

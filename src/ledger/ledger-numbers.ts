@@ -156,7 +156,7 @@ const webhooksQuery = `
            cross join lateral (select x.created_at from events x
                                 where x.partition = e.partition and x.account_id = e.account_id and x.number > e.sent_to
                                   and x.type = any (e.types) order by x.number limit 1) v
-           where e.disabled_at is null and a.events > e.sent_to limit ${rowsMax}) w`
+           where e.disabled_at is null and e.due_at is not null and a.events > e.sent_to limit ${rowsMax}) w`
 
 const totalsQuery = `
   select r.count as "openRequests", r.held as "heldAtomic", coalesce(${age('r.oldest')}, 0) as "oldestHoldSeconds",

@@ -1,5 +1,6 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
+import { parseRequestId, type RequestId } from './request-id.ts'
 
 /** How long events are written after the last renewal: time for a browser to reconnect, and for a node to survive a failover. */
 const watchSeconds = 120
@@ -68,7 +69,13 @@ export type EventRange = {
   readonly limit: number
 }
 
-export type ListedEvent = { readonly number: bigint; readonly type: string; readonly objectId: string | undefined }
+export type ListedEvent = {
+  readonly type: string
+  /** Requests that the event is about; the newest of them when there are too many. */
+  readonly requestIds: readonly RequestId[]
+  /** How many there are. */
+  readonly requests: number
+}
 
 /** The newest events of the range, oldest of them first. */
 export async function readNewestEvents(
@@ -76,11 +83,24 @@ export async function readNewestEvents(
   { partition, accountId }: AccountRef,
   { after, to, limit }: EventRange,
 ): Promise<readonly ListedEvent[]> {
-  const rows = await database.queryPrepared<{ number: bigint; type: string; object_id: string | null }>(
+  const rows = await database.queryPrepared<EventRow>(
     'read_newest_events',
-    `select number, type, data ->> 'id' as object_id from events
+    `select type, data ->> 'id' as object_id, data -> 'ids' as ids, (data ->> 'count')::int as count from events
       where partition = $1 and account_id = $2 and number > $3 and number <= $4 order by number desc limit $5`,
     [partition, accountId, after, to, limit],
   )
-  return rows.map((row) => ({ number: row.number, type: row.type, objectId: row.object_id ?? undefined })).reverse()
+  return rows.map(readEvent).reverse()
+}
+
+type EventRow = {
+  readonly type: string
+  readonly object_id: string | null
+  readonly ids: readonly RequestId[] | null
+  readonly count: number | null
+}
+
+function readEvent({ type, object_id: objectId, ids, count }: EventRow): ListedEvent {
+  if (type.startsWith('requests.')) return { type, requestIds: ids!, requests: count! }
+  const requestIds = type.startsWith('request.') ? [parseRequestId(objectId!)!] : []
+  return { type, requestIds, requests: requestIds.length }
 }

@@ -1,4 +1,4 @@
-import { type IncomingMessage, request as sendRequest } from 'node:http'
+import { type ClientRequest, type IncomingMessage, type RequestOptions, request as sendRequest } from 'node:http'
 import type { Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { constants, createBrotliDecompress, createGunzip, createInflate } from 'node:zlib'
@@ -52,16 +52,37 @@ export async function exchange(
   limits: ExchangeLimits,
   signal: AbortSignal,
 ): Promise<Answer> {
+  try {
+    // With a given connection Node uses no agent: nothing is shared, pooled or proxied.
+    const transport = { createConnection: () => socket, headers: { connection: 'close' } }
+    return await exchangeOver(transport, question, limits, signal)
+  } finally {
+    socket.destroy()
+  }
+}
+
+/**
+ * Sends one request over the connection that the options of Node's `request` describe. The connection stays open if it can be used
+ * again.
+ */
+export async function exchangeOver(
+  transport: Transport,
+  question: Question,
+  limits: ExchangeLimits,
+  signal: AbortSignal,
+): Promise<Answer> {
+  signal.throwIfAborted()
+  const request = createRequest(transport, question, limits)
+  let response: IncomingMessage | undefined
   let tooSlow = false
   const stop = () => {
     tooSlow = true
-    socket.destroy()
+    request.destroy()
   }
   signal.addEventListener('abort', stop)
-  socket.setTimeout(limits.idleMsMax, stop)
+  request.setTimeout(limits.idleMsMax, stop)
   try {
-    signal.throwIfAborted()
-    const response = await readHead(socket, question, limits, stop)
+    response = await readHead(request, question, limits.headMsMax, stop)
     const body = isRead(response, question) ? await readBody(response, limits) : { bytes: new Uint8Array(), cut: false }
     return {
       status: response.statusCode ?? 0,
@@ -76,32 +97,48 @@ export async function exchange(
     throw error instanceof FetchFailedError ? error : new BrokenAnswerError(error)
   } finally {
     signal.removeEventListener('abort', stop)
-    socket.destroy()
+    // Of a response that was read to its end Node has taken the connection back.
+    if (response?.complete !== true) request.destroy()
   }
 }
 
-async function readHead(
-  socket: Socket,
-  { method, url, headers, body }: Question,
+/** How a request gets its connection. */
+export type Transport = Pick<RequestOptions, 'createConnection' | 'agent'> & {
+  readonly headers?: Readonly<Record<string, string>>
+}
+
+function createRequest(
+  transport: Transport,
+  { method, url, headers }: Question,
   limits: ExchangeLimits,
-  onLate: () => void,
-): Promise<IncomingMessage> {
+): ClientRequest {
   const request = sendRequest({
-    // With a given connection Node uses no agent: nothing is shared, pooled or proxied.
-    createConnection: () => socket,
+    ...transport,
     method,
     path: `${url.pathname}${url.search}`,
     setHost: false,
-    headers: { host: url.host, ...headers, connection: 'close' },
+    headers: { host: url.host, ...headers, ...transport.headers },
     maxHeaderSize: limits.headerBytesMax,
     insecureHTTPParser: false,
   })
   request.maxHeadersCount = limits.headersMax
-  const late = setTimeout(onLate, limits.headMsMax)
+  return request
+}
+
+async function readHead(
+  request: ClientRequest,
+  { body }: Question,
+  msMax: number,
+  onLate: () => void,
+): Promise<IncomingMessage> {
+  let late: NodeJS.Timeout | undefined
   try {
     return await new Promise<IncomingMessage>((resolve, reject) => {
+      request.on('socket', () => {
+        late = setTimeout(onLate, msMax)
+      })
       request.on('response', resolve)
-      request.on('error', reject)
+      request.on('error', (error) => reject(request.reusedSocket ? new StaleConnectionError(error) : error))
       // A response that switches protocols closes the connection without an error event.
       request.on('close', () => reject(new UnreachableError()))
       request.end(body)
@@ -183,6 +220,13 @@ function decode(source: AsyncIterable<Buffer>, encoding: string | undefined): As
 export class SlowPageError extends FetchFailedError {
   constructor() {
     super('The page took too long to answer.')
+  }
+}
+
+/** A connection that was kept open has been closed by the other side. The request may be sent again over a new one. */
+export class StaleConnectionError extends FetchFailedError {
+  constructor(cause: unknown) {
+    super(new UnreachableError().message, { cause })
   }
 }
 

@@ -1,6 +1,14 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
-import { type ExchangeLimits, exchange, SlowPageError } from './exchange.ts'
+import {
+  type Answer,
+  type ExchangeLimits,
+  exchangeOver,
+  type Question,
+  SlowPageError,
+  StaleConnectionError,
+} from './exchange.ts'
+import { KeptConnections } from './kept-connections.ts'
 import { openSocket, type SocketOptions, UnreachableError } from './untrusted-socket.ts'
 import { hostOf, parsePageUrl, RefusedUrlError, refuseLocalHost } from './untrusted-url.ts'
 
@@ -17,12 +25,15 @@ export type SafePostLimits = ExchangeLimits & { readonly connectMsMax: number; r
 
 export type PostAnswer = { readonly status: number; readonly text: string }
 
+export type PostMessage = {
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: string
+  /** Messages with the same sender may use the same connection, one after the other. */
+  readonly sender: string
+}
+
 /** Sends one message and reads the beginning of the response. Does not follow redirects. Throws when there is no response. */
-export type SafePost = (
-  url: URL,
-  message: { readonly headers: Readonly<Record<string, string>>; readonly body: string },
-  signal: AbortSignal,
-) => Promise<PostAnswer>
+export type SafePost = (url: URL, message: PostMessage, signal: AbortSignal) => Promise<PostAnswer>
 
 export const safePostLimits: SafePostLimits = {
   connectMsMax: 3_000,
@@ -39,17 +50,23 @@ export const safePostLimits: SafePostLimits = {
   ratioAfterBytes: 64 * 1024,
 }
 
-/** Posts to untrusted hosts by the rules of `safe-fetch.ts`: public addresses only, no proxy, no connection reuse. */
+/**
+ * Posts to untrusted hosts by the rules of `safe-fetch.ts`: public addresses only, no proxy. The address is checked when a connection
+ * is opened; it stays open for a few seconds, for the next message of the same sender to the same origin.
+ */
 export function createSafePost(options: SafePostOptions): SafePost {
   const { limits, userAgent, allowsLoopback } = options
-  return async (url, { headers, body }, signal) => {
+  const connections = new KeptConnections()
+  return async (url, { headers, body, sender }, signal) => {
     const late = AbortSignal.timeout(limits.totalMsMax)
     const both = AbortSignal.any([signal, late])
+    const open = () =>
+      allowsLoopback && isLoopback(url)
+        ? dialLoopback(url, limits.connectMsMax, both)
+        : openSocket(url, { ...options, connectMsMax: limits.connectMsMax }, both)
+    const transport = connections.transportFor({ key: `${sender} ${url.origin}`, open })
+    const send = (question: Question): Promise<Answer> => exchangeOver(transport, question, limits, both)
     try {
-      const socket =
-        allowsLoopback && isLoopback(url)
-          ? await dialLoopback(url, limits.connectMsMax, both)
-          : await openSocket(url, { ...options, connectMsMax: limits.connectMsMax }, both)
       const question = {
         method: 'POST',
         url,
@@ -57,7 +74,11 @@ export function createSafePost(options: SafePostOptions): SafePost {
         body,
         readsBodyOf: () => true,
       } as const
-      const answer = await exchange(socket, question, limits, both)
+      const answer = await send(question).catch((error: unknown) => {
+        // The receiver may get it twice, which it has to expect anyway.
+        if (error instanceof StaleConnectionError) return send(question)
+        throw error
+      })
       return { status: answer.status, text: new TextDecoder().decode(answer.body) }
     } catch (error) {
       signal.throwIfAborted()

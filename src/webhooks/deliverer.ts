@@ -2,7 +2,7 @@ import { readClock } from '../db/clock.ts'
 import type { Database } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
 import { Shares } from '../fairness/shares.ts'
-import { eventsPerAccountMax } from '../ledger/events.ts'
+import { eventsKeptMax, eventsPerAccountMax } from '../ledger/events.ts'
 import type { Failpoint, WebhookFailpointName } from '../process/failpoints.ts'
 import type { SafePost } from '../tools/safe-post.ts'
 import {
@@ -132,7 +132,7 @@ export class Deliverer {
     const until = performance.now() + turnMsMax
     for (let sent = 0; sent < turnMax && performance.now() < until; sent += 1) {
       if (this.#stopped.signal.aborted) return
-      const next = await this.#next(endpoint)
+      const next = await this.#next(endpoint, sent === 0)
       if (next === undefined) return
       if (next === 'behind') return this.#disable(endpoint, 'behind')
       const outcome = await this.#send(next.endpoint, next.event)
@@ -142,7 +142,7 @@ export class Deliverer {
   }
 
   /** What was tried before and is due again, then the next event. The endpoint is read again each time: it may have been changed. */
-  async #next({ partition, accountId, id }: WebhookEndpoint): Promise<Next | 'behind' | undefined> {
+  async #next({ partition, accountId, id }: WebhookEndpoint, isFirst: boolean): Promise<Next | 'behind' | undefined> {
     const { database } = this.#options
     const [row] = await database.query<EndpointRow & { sent_to: bigint; events: bigint; waiting: bigint }>(
       `select ${endpointColumns}, e.sent_to, a.events,
@@ -153,14 +153,15 @@ export class Deliverer {
     )
     if (row === undefined) return undefined
     const endpoint = readEndpoint(row)
+    // Before what waits: an endpoint that always fails would never come to its new events.
+    if (isFirst && (await this.#isBehind(endpoint, { after: row.sent_to, to: row.events }))) return 'behind'
     const [waiting] = await database.query<DeliveryRow>(
       `select ${deliveryColumns} from webhook_deliveries
         where partition = $1 and endpoint_id = $2 and state = 'waiting' and due_at <= now() order by due_at, event_id limit 1`,
       [partition, id],
     )
     if (waiting !== undefined) return { endpoint, event: readDelivery(waiting), attempts: waiting.attempts }
-    if (row.events - row.sent_to > BigInt(eventsPerAccountMax)) return 'behind'
-    if (row.events === row.sent_to || row.waiting >= BigInt(deliveriesPerEndpointMax)) return undefined
+    if (row.waiting >= BigInt(deliveriesPerEndpointMax)) return this.#rest(endpoint, undefined)
     const [event] = await database.query<EventRow>(
       `select id, number, type, data, created_at from events
         where partition = $1 and account_id = $2 and number > $3 and number <= $4 and type = any ($5::text[])
@@ -171,11 +172,36 @@ export class Deliverer {
       const { id: eventId, number, type, data, created_at: eventAt } = event
       return { endpoint, event: { eventId, number, type, data, eventAt }, attempts: [] }
     }
-    await database.query(
-      'update webhook_endpoints set sent_to = greatest(sent_to, $3) where partition = $1 and id = $2',
-      [partition, id, row.events],
+    return this.#rest(endpoint, row.events)
+  }
+
+  /** There is nothing to send now, up to this event. */
+  async #rest({ partition, accountId, id }: WebhookEndpoint, seen: bigint | undefined): Promise<undefined> {
+    const values = [partition, accountId, id, seen ?? null, pauseMsMax]
+    await this.#options.database.query('select rest_endpoint($1, $2, $3, $4, $5)', values)
+  }
+
+  /** Whether more events wait for it than are kept. Those that it does not want are skipped: other types, and the live view's. */
+  async #isBehind(endpoint: WebhookEndpoint, { after, to }: EventRange): Promise<boolean> {
+    if (to - after <= BigInt(eventsPerAccountMax)) return false
+    const { partition, accountId, types } = endpoint
+    const [wanted] = await this.#options.database.query<{ first: bigint | null; count: bigint }>(
+      `select min(w.number) as first, count(*) as count
+         from (select number from events
+                where partition = $1 and account_id = $2 and number > $3 and number <= $4 and type = any ($5::text[])
+                order by number limit $6) w`,
+      [partition, accountId, after, to, types, eventsPerAccountMax + 1],
     )
-    return undefined
+    const { first, count } = wanted!
+    await this.#skipTo(endpoint, first === null ? to : first - 1n)
+    return count > BigInt(eventsPerAccountMax) || (first !== null && to - first >= BigInt(eventsKeptMax))
+  }
+
+  async #skipTo({ partition, id }: WebhookEndpoint, number: bigint): Promise<void> {
+    await this.#options.database.query(
+      'update webhook_endpoints set sent_to = greatest(sent_to, $3) where partition = $1 and id = $2',
+      [partition, id, number],
+    )
   }
 
   async #send(endpoint: WebhookEndpoint, event: WebhookEvent): Promise<Attempt> {
@@ -196,7 +222,11 @@ export class Deliverer {
     })
     try {
       this.#failpoint('before_webhook_send')
-      const answer = await this.#options.post(new URL(endpoint.url), { headers, body }, this.#stopped.signal)
+      const answer = await this.#options.post(
+        new URL(endpoint.url),
+        { headers, body, sender: endpoint.id },
+        this.#stopped.signal,
+      )
       this.#failpoint('after_webhook_send')
       // PostgreSQL's text has no NUL.
       const text = answer.text.replaceAll('\0', '\uFFFD').slice(0, answerLengthMax).toWellFormed()
@@ -281,6 +311,8 @@ type Next = {
   readonly attempts: readonly Attempt[]
 }
 
+type EventRange = { readonly after: bigint; readonly to: bigint }
+
 type EventRow = {
   readonly id: string
   readonly number: bigint
@@ -292,15 +324,10 @@ type EventRow = {
 // The first endpoint of each account before the second of any. Within that by due_at: an endpoint that had its turn comes last.
 const findDue = `
   with due as (
-    select e.partition, e.id, e.account_id, e.due_at,
+    select ${endpointColumns}, e.due_at,
            case when not e.is_slow then 'fast' when a.deposited > 0 then 'slow' else 'unpaid' end as lane
       from webhook_endpoints e join accounts a on a.partition = e.partition and a.id = e.account_id
-     where e.disabled_at is null and e.due_at <= now() and e.id <> all ($1::uuid[])
-       and (a.events > e.sent_to
-            or exists (select from webhook_deliveries d
-                        where d.partition = e.partition and d.endpoint_id = e.id and d.state = 'waiting' and d.due_at <= now()))),
+     where e.disabled_at is null and e.due_at <= now() and e.id <> all ($1::uuid[])),
   turns as (select *, row_number() over (partition by lane, account_id order by due_at) as turn from due),
   candidates as (select *, row_number() over (partition by lane order by turn, due_at) as place from turns)
-  select ${endpointColumns}, c.lane
-    from candidates c join webhook_endpoints e on e.partition = c.partition and e.id = c.id
-   where c.place <= $2 order by c.place`
+  select * from candidates where place <= $2 order by place`

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { lockAccount } from '../db/lock-account.ts'
 import { ServiceError } from '../errors.ts'
 import { listPartitions } from '../ledger/accounts.ts'
 import { deletedAtOnce, untilFewer } from '../ledger/events.ts'
@@ -108,6 +109,7 @@ export async function resend(
 ): Promise<Delivery | undefined> {
   refuseDisabled(endpoint)
   return database.transaction(async (connection) => {
+    await lockAccount(connection, endpoint)
     await connection.query(
       `update webhook_deliveries set state = 'waiting', due_at = $4 where partition = $1 and endpoint_id = $2 and event_id = $3`,
       [endpoint.partition, endpoint.id, eventId, await readClock(connection)],
@@ -123,6 +125,7 @@ export async function sendTest(database: Database, endpoint: WebhookEndpoint): P
   const eventId = randomUUID()
   return database.transaction(async (connection) => {
     const { partition, accountId, id } = endpoint
+    await lockAccount(connection, endpoint)
     const [row] = await connection.query<{ count: bigint }>(
       `select count(*) as count from webhook_deliveries where partition = $1 and endpoint_id = $2 and state = 'waiting'`,
       [partition, id],
@@ -138,7 +141,7 @@ export async function sendTest(database: Database, endpoint: WebhookEndpoint): P
   })
 }
 
-/** A person asked for it: the pause after failures is over. */
+/** A person asked for it: the pause after failures is over. With the lock of the account, or the endpoint could rest meanwhile. */
 async function makeDue(connection: Connection, { partition, id }: WebhookEndpoint): Promise<void> {
   await connection.query('update webhook_endpoints set due_at = $3 where partition = $1 and id = $2', [
     partition,

@@ -17,17 +17,20 @@ test('whoever sets an amount to be warned below is warned at the bell, and Funds
   await page.getByText('We’ll warn you when less than 3 days of balance remain.').waitFor()
   await page.getByRole('link', { name: 'Change low-balance warnings' }).click()
 
-  const settings = page.getByTestId('alerts-settings')
-  await settings.getByLabel('Warn below').fill('30.1234567')
-  await settings.getByRole('button', { name: 'Save' }).click()
-  await settings.getByRole('alert').filter({ hasText: 'at most six decimals' }).waitFor()
-  await settings.getByLabel('Warn below').fill('30')
-  await settings.getByLabel('Warn when less than this remains').fill('')
-  await settings.getByRole('button', { name: 'Save' }).click()
-  await settings.getByText('We’ll warn you when the balance falls below 30 USDC.').waitFor()
+  const settings = page.getByTestId('alerts')
+  const below = settings.getByRole('group', { name: 'The balance falls below' })
+  await below.getByRole('checkbox').check()
+  await below.getByLabel('Threshold').fill('30.1234567')
+  await settings.getByRole('button', { name: 'Save alerts' }).click()
+  await below.getByRole('alert').filter({ hasText: 'at most six decimals' }).waitFor()
+  await below.getByLabel('Threshold').fill('30')
+  await settings.getByRole('group', { name: 'The balance lasts' }).getByRole('checkbox').uncheck()
+  await settings.getByRole('button', { name: 'Save alerts' }).click()
 
   await page.getByRole('button', { name: 'Alerts: 1' }).click()
   await page.getByText('25 USDC left. Your warning is set to 30 USDC.').waitFor()
+  await page.getByRole('link', { name: 'Funds', exact: true }).first().click()
+  await page.getByText('We’ll warn you when the balance falls below 30 USDC.').waitFor()
 })
 
 test('whoever types the account’s name closes it and is at the sign-in again, and the demo account stays', async () => {

@@ -63,6 +63,9 @@ test('a confirmed login gives its terminal one key, with the terms that the pers
   )
   assert.equal((await poll(started)).status, 'expired', 'the key is handed out once')
   assert.deepEqual(await person.refusal('GET', `/api/device/${started.user_code}`), [404, 'not_found'])
+  const { data: log } = await person.get('/api/log')
+  const row = log.find(({ event }: Json) => event === 'device_confirmed')
+  assert.deepEqual([row.actor.kind, row.facts], ['person', { name: 'ada@laptop' }])
 })
 
 test('twenty confirmations and twenty polls at one moment lead to one key', async () => {

@@ -17,7 +17,8 @@ import { postChat } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 import { until } from '../support/until.ts'
 
-const suite = serviceSuite()
+// No mail server listens there: mail waits.
+const suite = serviceSuite({ SMTP_URL: 'smtp://127.0.0.1:9' })
 
 // The log is read when something went wrong: a change that it does not have must not have happened.
 test('settings are changed only together with their row in the account log', async () => {
@@ -49,6 +50,29 @@ test('settings are changed only together with their row in the account log', asy
     await database.execute('alter table account_log drop constraint broken')
   }
   assert.deepEqual(await settings(), before)
+})
+
+test('the account log tells who set, confirmed and removed the address for alerts', async () => {
+  const { database } = suite.service
+  const client = await signInNew(suite.service, '1')
+  const address = 'ops@example.com'
+  assert.equal((await client.send('PUT', '/api/alerts/email', { address })).status, 200)
+  const mail = () =>
+    database.query<{ body: string }>('select body from alert_mails where account_id = $1', [client.accountId])
+  const [link] = await mail()
+  const token = /verify-email=([\w-]{43})/.exec(link!.body)![1]!
+  await client.post('/api/alerts/email/verify', { token })
+  assert.equal((await client.refusal('POST', '/api/alerts/email/verify', { token }))[0], 404)
+  await client.delete('/api/alerts/email')
+  await client.delete('/api/alerts/email')
+  const { data } = await client.get('/api/log')
+  const rows = data.filter(({ event }: Json) => event.startsWith('alert_email'))
+  assert.deepEqual(rows.map(({ event, facts }: Json) => [event, facts.name]).reverse(), [
+    ['alert_email_set', address],
+    ['alert_email_confirmed', address],
+    ['alert_email_removed', address],
+  ])
+  assert.ok(!JSON.stringify(data).includes(token))
 })
 
 type Received = { readonly headers: IncomingHttpHeaders; readonly body: string }
@@ -170,6 +194,26 @@ test('one event that a receiver rejects does not keep the others from it', async
   assert.deepEqual(seen(), [...names, 'one'])
 })
 
+test('the name of a key cannot change what a message says, nor what a terminal does', async (t) => {
+  const client = await signInNew(suite.service)
+  const receiver = await startReceiver(t)
+  const { secret } = await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
+  const names = [
+    '"},"type":"deposit.credited","data":{"amount":"1"',
+    '__proto__',
+    '</script>\u202e\u2028x',
+    '\ud83d\ude00_atomic',
+  ]
+  for (const name of names) await client.post('/api/keys', { name })
+  for (const name of ['\u001b[2J', 'two\nlines', '\u009b31m'])
+    assert.deepEqual(await client.refusal('POST', '/api/keys', { name }), [400, 'invalid_value'], name)
+  await deliver()
+  assert.deepEqual(
+    receiver.received.map((one) => verify(secret, one)).map(({ type, data }) => [type, data.name]),
+    names.map((name) => ['key.created', name]),
+  )
+})
+
 test('during a rotation messages are signed with both secrets, then with the new one alone', async (t) => {
   const client = await signInNew(suite.service)
   const receiver = await startReceiver(t)
@@ -242,7 +286,7 @@ test('only public https addresses are taken, and names of private ones are never
   // A name that leads to a private network is found out when it is called.
   const post = openSafePost({ publicUrl: suite.service.origin, version: 'test', allowsLoopback: false })
   await assert.rejects(
-    post(new URL('http://127.0.0.1:80/'), { headers: {}, body: '' }, AbortSignal.timeout(1_000)),
+    post(new URL('http://127.0.0.1:80/'), { headers: {}, body: '', sender: 'test' }, AbortSignal.timeout(1_000)),
     /public host/,
   )
 })
@@ -286,15 +330,51 @@ test('an endpoint that is gone, or fails for three days, is disabled, and the ot
   assert.equal(JSON.parse(dead.received.at(-1)!.body).data.name, 'four')
 })
 
+/** Writes so many events of a type into an account that is watched, as the ledger does. */
+async function flood({ accountId }: { readonly accountId: string }, type: string, count: number): Promise<void> {
+  await suite.service.database.query(
+    `select write_events(a.partition, array(select row(a.id, $2, '{"name": "x"}')::event_call from generate_series(1, $3)))
+       from accounts a where a.id = $1`,
+    [accountId, type, count],
+  )
+}
+
 // More than may be kept: it cannot get them all any more, and is told so instead of losing some silently.
-test('an endpoint that falls too far behind is disabled', async (t) => {
+test('an endpoint that falls too far behind is disabled, and only what it wants counts', async (t) => {
+  const [client, watched] = [await signInNew(suite.service), await signInNew(suite.service)]
+  const [receiver, other] = [await startReceiver(t), await startReceiver(t)]
+  const behind = await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
+  const fine = await watched.post('/api/webhooks', { url: other.url, types: ['key.created'] })
+  await suite.service.database.query('update accounts set watched_until = now() where id = $1', [watched.accountId])
+  await flood(client, 'key.created', 10_001)
+  await flood(watched, 'requests.started', 10_001)
+  await watched.post('/api/keys', { name: 'wanted' })
+  await deliver()
+  assert.equal((await client.get(`/api/webhooks/${behind.id}`)).disabled_reason, 'behind')
+  assert.equal((await watched.get(`/api/webhooks/${fine.id}`)).status, 'enabled')
+  assert.deepEqual([receiver.received.length, other.received.length], [0, 1])
+})
+
+// An endpoint with nothing to send rests until an event wakes it.
+test('no event is overlooked that is written while its endpoint comes to rest', async (t) => {
   const client = await signInNew(suite.service)
   const receiver = await startReceiver(t)
   const { id } = await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
-  await suite.service.database.query('update accounts set events = events + 10001 where id = $1', [client.accountId])
+  const count = 40
+  const writing = (async () => {
+    for (let number = 0; number < count; number += 1) await flood(client, 'key.created', 1)
+  })()
+  await until(async () => {
+    await deliver()
+    return receiver.received.length === count
+  })
+  await writing
   await deliver()
-  assert.equal((await client.get(`/api/webhooks/${id}`)).disabled_reason, 'behind')
-  assert.deepEqual(receiver.received, [])
+  const rests = await suite.service.database.query(
+    'select id from webhook_endpoints where due_at is null and id = $1',
+    [id],
+  )
+  assert.deepEqual([rests.length, receiver.received.length], [1, count])
 })
 
 test('one process delivers at a time, and what a killed one was sending is sent by the next', async (t) => {

@@ -126,7 +126,7 @@ function BalanceCard({ balance, account }: { balance: BalanceShape; account: Acc
         <p className="border-t border-rule px-6 py-3 text-sm">
           {isWalletAccount && 'Requests that pay over x402 need no credit; API keys do. '}
           {alertWords(account.alerts)}{' '}
-          <Link to="/settings" className="link">
+          <Link to="/settings" hash="alerts" className="link">
             Change<span className="sr-only"> low-balance warnings</span>
           </Link>
         </p>

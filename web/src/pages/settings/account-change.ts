@@ -3,7 +3,16 @@ import { ApiError } from '../../api/call.ts'
 import { useAskSignIn } from '../../shell/providers.tsx'
 import { useAnnounce } from '../../ui/announce.tsx'
 
-const changed = ['session', 'sessions', 'overview', 'members', 'invitations', 'management-keys', 'account-log']
+const changed = [
+  'session',
+  'sessions',
+  'overview',
+  'alerts',
+  'members',
+  'invitations',
+  'management-keys',
+  'account-log',
+]
 
 /** Changes something of the account; where a recent sign-in is needed, it is asked for and the change goes on. */
 export function useAccountChange<Input>(change: (input: Input) => Promise<unknown>, said: string) {

@@ -1,36 +1,9 @@
 import type { Account, AlertRule } from '../../api/shapes.ts'
 import { isAmount } from '../keys/key-terms.ts'
 
-// Below what the holder is warned: between what a form holds, what the service takes, and words.
+// Alert rules: between what a form holds, what the service takes, and words.
 
-type Alerts = Account['alerts']
-
-/** As typed; empty is no warning. */
-export type AlertForm = { readonly balance: string; readonly days: string }
-export type AlertErrors = { readonly balance?: string; readonly days?: string }
-
-const daysMax = 365
-
-export function alertFormOf({ balance_below, days_below }: Alerts): AlertForm {
-  return { balance: balance_below ?? '', days: days_below?.toString() ?? '' }
-}
-
-export function checkAlerts({ balance, days }: AlertForm): AlertErrors {
-  return {
-    ...(balance !== '' &&
-      !isAmount(balance) && { balance: 'Enter an amount above 0 USDC with at most six decimals, such as 2.50.' }),
-    ...(days !== '' &&
-      !(/^\d{1,3}$/.test(days) && Number(days) >= 1 && Number(days) <= daysMax) && {
-        days: `Enter a whole number of days from 1 to ${daysMax}.`,
-      }),
-  }
-}
-
-export function alertsBody({ balance, days }: AlertForm) {
-  return { balance_below: balance === '' ? null : balance, days_below: days === '' ? null : Number(days) }
-}
-
-export function alertWords({ balance_below, days_below }: Alerts): string {
+export function alertWords({ balance_below, days_below }: Account['alerts']): string {
   const limits = [
     ...(balance_below === null ? [] : [`the balance falls below ${balance_below} USDC`]),
     ...(days_below === null
@@ -43,7 +16,9 @@ export function alertWords({ balance_below, days_below }: Alerts): string {
 }
 
 /** The rules of the alerts panel: what is asked, and the unit. */
-export const ruleWords = {
+export const ruleWords: Readonly<Record<AlertRule['kind'], readonly [label: string, unit: string]>> = {
+  balance_below: ['The balance falls below', 'USDC'],
+  days_left: ['The balance lasts, at the rate of the last 7 days, less than', 'days'],
   spend_hour: ['Spend in an hour reaches', 'USDC'],
   spend_day: ['Spend in a day (UTC) reaches', 'USDC'],
   spend_unusual: ['Spend in an hour is far above usual', 'times'],
@@ -53,7 +28,7 @@ export const ruleWords = {
   withdrawal_stuck: ['A withdrawal is stuck', 'minutes'],
   balance_empty: ['The balance is empty', ''],
   webhook_disabled: ['A webhook was disabled', ''],
-} as const satisfies Partial<Record<AlertRule['kind'], readonly [label: string, unit: string]>>
+}
 
 /** As typed. */
 export type RuleForm = { readonly enabled: boolean; readonly threshold: string }
@@ -64,7 +39,8 @@ export function ruleFormOf({ enabled, threshold }: AlertRule): RuleForm {
 
 export function ruleProblem({ unit }: AlertRule, { enabled, threshold }: RuleForm): string | undefined {
   if (!enabled || unit === 'none') return undefined
-  if (unit === 'usdc') return isAmount(threshold) ? undefined : 'Enter an amount above 0 USDC.'
+  if (unit === 'usdc')
+    return isAmount(threshold) ? undefined : 'Enter an amount above 0 USDC with at most six decimals, such as 2.50.'
   return /^[1-9]\d{0,4}$/.test(threshold) ? undefined : 'Enter a whole number above 0.'
 }
 

@@ -1,64 +1,155 @@
-import { type FormEvent, useState } from 'react'
+import { useQuery } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { type FormEvent, useEffect, useState } from 'react'
 import { call } from '../../api/call.ts'
-import type { Account } from '../../api/shapes.ts'
+import { alertEmailQuery, alertRulesQuery } from '../../api/queries.ts'
+import type { AlertEmail, AlertRule } from '../../api/shapes.ts'
 import { Button } from '../../ui/button.tsx'
-import { TextField } from '../../ui/field.tsx'
-import { ErrorPanel } from '../../ui/loaded.tsx'
+import { Checkbox, TextField } from '../../ui/field.tsx'
+import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { useAccountChange } from './account-change.ts'
-import { type AlertForm, alertFormOf, alertsBody, alertWords, checkAlerts } from './alert-terms.ts'
+import { type RuleForm, ruleBody, ruleFormOf, ruleProblem, ruleWords } from './alert-terms.ts'
 
-/** Below what the overview and the bell warn of a low balance. */
-export function AlertsPanel({ account }: { account: Account }) {
-  const [form, setForm] = useState(() => alertFormOf(account.alerts))
-  const [tried, setTried] = useState(false)
-  const errors = checkAlerts(form)
-  const save = useAccountChange(
-    (next: AlertForm) => call('updateAccount', { body: { alerts: alertsBody(next) } }),
-    'Saved.',
+/** What the holder is warned of, and the address that alerts are mailed to. */
+export function AlertsPanel() {
+  const rules = useQuery(alertRulesQuery)
+  const email = useQuery(alertEmailQuery)
+  return (
+    <Panel title="Alerts" testId="alerts">
+      <p className="mb-3 text-sm text-muted">
+        Shown on the Overview and in the bell menu, and sent to webhooks and by e-mail.{' '}
+        <a href="/docs/alerts" className="link">
+          When each one fires
+        </a>
+        .
+      </p>
+      <Loaded query={rules} skeleton={<Skeleton lines={6} />}>
+        {({ data }) => <Rules rules={data} />}
+      </Loaded>
+      <Loaded query={email} skeleton={<Skeleton />}>
+        {(data) => <Email email={data} />}
+      </Loaded>
+    </Panel>
   )
+}
+
+function Rules({ rules }: { rules: readonly AlertRule[] }) {
+  const [forms, setForms] = useState<Readonly<Record<string, RuleForm>>>(() =>
+    Object.fromEntries(rules.map((rule) => [rule.kind, ruleFormOf(rule)])),
+  )
+  const [tried, setTried] = useState(false)
+  const problemOf = (rule: AlertRule) => ruleProblem(rule, forms[rule.kind]!)
+  const save = useAccountChange(async () => {
+    for (const rule of rules) {
+      const body = ruleBody(rule, forms[rule.kind]!)
+      if (body !== undefined) await call('setAlertRule', { parameters: { kind: rule.kind }, body })
+    }
+  }, 'Saved.')
   const submit = (event: FormEvent) => {
     event.preventDefault()
     setTried(true)
-    if (Object.keys(errors).length === 0) save.mutate(form)
+    if (rules.every((rule) => problemOf(rule) === undefined)) save.mutate(undefined)
   }
   return (
-    <Panel title="Low balance" testId="alerts-settings">
-      <p className="mb-3">{alertWords(account.alerts)}</p>
-      <form onSubmit={submit} noValidate className="flex flex-col gap-3">
-        <div className="grid gap-4 sm:grid-cols-2">
-          <TextField
-            label="Warn below"
-            mono
-            inputMode="decimal"
-            placeholder="off"
-            suffix="USDC"
-            value={form.balance}
-            error={tried ? errors.balance : undefined}
-            onChange={({ target }) => setForm({ ...form, balance: target.value.trim() })}
-          />
-          <TextField
-            label="Warn when less than this remains"
-            mono
-            inputMode="numeric"
-            placeholder="off"
-            suffix="days"
-            value={form.days}
-            error={tried ? errors.days : undefined}
-            onChange={({ target }) => setForm({ ...form, days: target.value.trim() })}
-          />
-        </div>
-        <p className="text-sm text-muted">
-          Shown on the Overview and in the bell menu. Days are estimated from the last 7 days. Leave a field empty to
-          turn that warning off.
-        </p>
-        <div>
-          <Button type="submit" busy={save.isPending}>
-            Save
-          </Button>
-        </div>
-      </form>
+    <form onSubmit={submit} noValidate className="flex flex-col gap-3">
+      {rules.map((rule) => {
+        const { kind, unit } = rule
+        const form = forms[kind]!
+        const [label, suffix] = ruleWords[kind]
+        const change = (next: Partial<RuleForm>) => setForms({ ...forms, [kind]: { ...form, ...next } })
+        return (
+          <fieldset key={kind} className="grid items-end gap-x-4 sm:grid-cols-[1fr_160px]">
+            <legend className="sr-only">{label}</legend>
+            <Checkbox
+              label={label}
+              checked={form.enabled}
+              onChange={({ target }) => change({ enabled: target.checked })}
+            />
+            {unit !== 'none' && (
+              <TextField
+                label="Threshold"
+                mono
+                inputMode="decimal"
+                suffix={suffix}
+                disabled={!form.enabled}
+                value={form.threshold}
+                error={tried ? problemOf(rule) : undefined}
+                onChange={({ target }) => change({ threshold: target.value.trim() })}
+              />
+            )}
+          </fieldset>
+        )
+      })}
+      <div>
+        <Button type="submit" busy={save.isPending}>
+          Save alerts
+        </Button>
+      </div>
       {save.error !== null && <ErrorPanel error={save.error} />}
-    </Panel>
+    </form>
   )
+}
+
+function Email({ email }: { email: AlertEmail }) {
+  const [address, setAddress] = useState('')
+  const set = useAccountChange(() => call('setAlertEmail', { body: { address } }), 'Link sent.')
+  const remove = useAccountChange(() => call('removeAlertEmail'), 'Address removed.')
+  const verify = useAccountChange(
+    (token: string) => call('verifyAlertEmail', { body: { token } }),
+    'Address confirmed. Alerts are mailed to it.',
+  )
+  useVerifyLink(verify.mutate)
+  const error = set.error ?? remove.error ?? verify.error
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    set.mutate(undefined)
+  }
+  return (
+    <section className="mt-4 border-t border-rule pt-3" data-testid="alert-email">
+      {!email.available && <p className="text-sm text-muted">This service does not send e-mail.</p>}
+      {email.address !== null && (
+        <p className="flex flex-wrap items-center justify-between gap-2">
+          <span>
+            {email.address}{' '}
+            <span className="text-sm text-muted">
+              {email.verified_at === null ? 'Open the link that we sent to it.' : 'gets alerts'}
+            </span>
+          </span>
+          <Button small variant="quiet" onClick={() => remove.mutate(undefined)} busy={remove.isPending}>
+            Remove<span className="sr-only"> {email.address}</span>
+          </Button>
+        </p>
+      )}
+      {email.available && email.address === null && (
+        <form onSubmit={submit} className="flex items-end gap-2">
+          <div className="flex-1">
+            <TextField
+              label="E-mail for alerts"
+              type="email"
+              autoComplete="email"
+              required
+              value={address}
+              onChange={({ target }) => setAddress(target.value.trim())}
+            />
+          </div>
+          <Button type="submit" disabled={address === ''} busy={set.isPending}>
+            Send link
+          </Button>
+        </form>
+      )}
+      {error !== null && <ErrorPanel error={error} />}
+    </section>
+  )
+}
+
+/** The link of the mail leads here. Its token is used once and taken out of the address. */
+function useVerifyLink(verify: (token: string) => void): void {
+  const navigate = useNavigate()
+  const { 'verify-email': token } = useSearch({ strict: false }) as { 'verify-email'?: string }
+  useEffect(() => {
+    if (token === undefined) return
+    void navigate({ to: '/settings', search: {} as never, hash: 'alerts', replace: true })
+    verify(token)
+  }, [token, navigate, verify])
 }

@@ -22,6 +22,10 @@ test('an entry of the account log is a sentence that says who did what', () => {
   )
   assert.equal(logSentence(entry('member_joined', { name: 'Bob', role: 'developer' }, null)), 'Bob joined as developer')
   assert.equal(
+    logSentence(entry('alert_email_set', { name: 'ops@example.com' })),
+    'Ada set the e-mail address for alerts “ops@example.com”',
+  )
+  assert.equal(
     logSentence(entry('refused', { operation: 'createWithdrawal', needed: 'owner' })),
     'Ada was refused a withdrawal, which needs the role owner',
   )

@@ -11,7 +11,7 @@ const actors: Readonly<Record<LogEntry['actor']['kind'], string>> = {
 
 const deeds: Readonly<Record<LogEntry['event'], string>> = {
   signed_in: 'signed in',
-  device_confirmed: 'confirmed a login from a terminal',
+  device_confirmed: 'confirmed a login from the terminal',
   key_created: 'created the key',
   key_changed: 'changed the key',
   key_rolled: 'rolled the key',
@@ -43,6 +43,9 @@ const deeds: Readonly<Record<LogEntry['event'], string>> = {
   webhook_created: 'added a webhook',
   webhook_changed: 'changed a webhook',
   webhook_removed: 'removed a webhook',
+  alert_email_set: 'set the e-mail address for alerts',
+  alert_email_confirmed: 'confirmed the e-mail address for alerts',
+  alert_email_removed: 'removed the e-mail address for alerts',
 }
 
 const operations: Readonly<Record<string, string>> = {

@@ -17,7 +17,6 @@ import { Time } from '../../ui/time.tsx'
 import { passkeysWork, registerPasskey } from '../sign-in/passkey.ts'
 import { useAccountChange } from './account-change.ts'
 import { AddWallet } from './add-wallet.tsx'
-import { AlertRulesPanel } from './alert-rules-panel.tsx'
 import { AlertsPanel } from './alerts-panel.tsx'
 import { browserName } from './browser-name.ts'
 import { CloseAccount } from './close-account.tsx'
@@ -58,8 +57,7 @@ function sectionOf(id: (typeof settingsSections)[number][0], session: Session, a
     passkeys: <Passkeys session={session} account={account} />,
     wallets: <Wallets account={account} />,
     owner: <OwnerPanel session={session} account={account} />,
-    alerts: <AlertsPanel account={account} />,
-    'alert-rules': <AlertRulesPanel />,
+    alerts: <AlertsPanel />,
     webhooks: <WebhooksPanel />,
     members: <MembersPanel session={session} />,
     log: <LogPanel />,

@@ -1,0 +1,17 @@
+-- Has the deliverer look at the webhook endpoints of these accounts that want one of these types, now that an event is written. One that
+-- pauses after failures stays paused. The accounts are locked. An endpoint that the deliverer has locked is skipped: requests never wait
+-- for it, and it looks at the account again before the endpoint rests (`rest_endpoint`).
+create function wake_endpoints(p_partition smallint, p_account_ids uuid[], p_types text[], p_now timestamptz) returns void
+language plpgsql as $$
+declare
+  v_found record;
+begin
+  for v_found in
+    select w.partition, w.id from webhook_endpoints w
+     where w.partition = coalesce(p_partition, w.partition) and w.account_id = any (p_account_ids) and w.disabled_at is null
+       and w.types && p_types and (w.due_at is null or (w.due_at > p_now and w.failures = 0))
+       for no key update skip locked
+  loop
+    update webhook_endpoints w set due_at = p_now where w.partition = v_found.partition and w.id = v_found.id;
+  end loop;
+end $$;
