@@ -117,7 +117,7 @@ export async function listKeys(database: Database, accountId?: string, madeBy?: 
       order by created_at desc, id limit ${keysPerAccountMax}`,
     [accountId ?? null, madeBy ?? null],
   )
-  return rows.map(readKey)
+  return readKeys(database, rows)
 }
 
 /** A key of this account; with `madeBy`, of this member. Keys of others are reported as missing, so ids cannot be probed. */
@@ -132,13 +132,13 @@ export async function findKey(
       where partition = $1 and id = $2 and account_id = $3 and ($4::uuid is null or made_by = $4)`,
     [partition, keyId, accountId, madeBy ?? null],
   )
-  return row === undefined ? undefined : readKey(row)
+  return row === undefined ? undefined : (await readKeys(connection, [row]))[0]
 }
 
 /** A key of any account. Only for the operator. */
 export async function findAnyKey(database: Database, keyId: string): Promise<ApiKey | undefined> {
   const [row] = await database.query<KeyRow>(`select ${keyColumns} from api_keys k where id = $1`, [keyId])
-  return row === undefined ? undefined : readKey(row)
+  return row === undefined ? undefined : (await readKeys(database, [row]))[0]
 }
 
 /** Keys by name, id or prefix of an id (at least 8 characters), newest first. Only for the operator. */
@@ -150,7 +150,7 @@ export async function findKeysNamed(database: Database, named: string, accountId
       order by created_at desc, id limit ${keysPerAccountMax}`,
     [named, prefix, accountId ?? null],
   )
-  return rows.map(readKey)
+  return readKeys(database, rows)
 }
 
 export const keysPerAccountMax = 1000
@@ -166,9 +166,7 @@ const keyColumns = `
   end as resets_at,
   -- Spend of an earlier window does not count.
   case when window_start >= window_start(limit_window, clock_timestamp()) then spent else 0 end as spent,
-  case when window_start >= window_start(limit_window, clock_timestamp()) then held else 0 end as held,
-  (select coalesce(json_agg(json_build_object('hint', h.hint, 'works_until', h.expires_at) order by h.expires_at), '[]')
-     from api_key_hashes h where h.key_id = k.id and h.expires_at > clock_timestamp()) as old_secrets`
+  case when window_start >= window_start(limit_window, clock_timestamp()) then held else 0 end as held`
 
 /**
  * Rotates the secret of a key and returns the new one, here only. Earlier secrets expire after the overlap at the latest. Limit, spend
@@ -183,14 +181,14 @@ export async function rollKey(
   const secret = createApiKey()
   const rolled = await withLockedKey(database, keyId, async (connection, account) => {
     const { partition } = account
-    if ((await findKey(connection, account, keyId))?.isX402 === true) throw new X402KeyError()
+    const key = await findKey(connection, account, keyId)
+    if (key?.isX402 === true) throw new X402KeyError()
     await connection.query('delete from api_key_hashes where key_id = $1 and expires_at <= now()', [keyId])
     await connection.query(
       `update api_key_hashes
-          set expires_at = least(expires_at, now() + make_interval(secs => $2)),
-              hint = coalesce(hint, (select k.hint from api_keys k where k.partition = $3 and k.id = $1))
+          set expires_at = least(expires_at, now() + make_interval(secs => $2)), hint = coalesce(hint, $3)
         where key_id = $1`,
-      [keyId, overlapSeconds, partition],
+      [keyId, overlapSeconds, key?.hint ?? null],
     )
     await connection.query(
       `insert into api_key_hashes (hash, partition, account_id, key_id, hint)
@@ -395,13 +393,26 @@ type KeyRow = OptionRow & {
   readonly disabled: boolean
   readonly expired: boolean
   readonly resets_at: Date | null
-  readonly old_secrets: readonly { readonly hint: string; readonly works_until: string }[]
   readonly last_used_at: Date | null
   readonly created_at: Date
   readonly made_by: string | null
 }
 
-function readKey(row: KeyRow): ApiKey {
+type OldSecretRow = { readonly key_id: string; readonly hint: string; readonly expires_at: Date }
+
+/** With their old secrets that still work, in a query of their own: on a cluster hashes and keys are not in one place. */
+async function readKeys(connection: Connection, rows: readonly KeyRow[]): Promise<readonly ApiKey[]> {
+  if (rows.length === 0) return []
+  const old = await connection.query<OldSecretRow>(
+    `select key_id, hint, expires_at from api_key_hashes
+      where key_id = any ($1::uuid[]) and expires_at > clock_timestamp() order by expires_at`,
+    [rows.map(({ id }) => id)],
+  )
+  const byKey = Map.groupBy(old, ({ key_id }) => key_id)
+  return rows.map((row) => readKey(row, byKey.get(row.id) ?? []))
+}
+
+function readKey(row: KeyRow, oldSecrets: readonly OldSecretRow[]): ApiKey {
   return {
     partition: row.partition,
     id: row.id,
@@ -418,7 +429,7 @@ function readKey(row: KeyRow): ApiKey {
     disabled: row.disabled,
     expired: row.expired,
     resetsAt: row.resets_at ?? undefined,
-    oldSecrets: row.old_secrets.map(({ hint, works_until }) => ({ hint, worksUntil: new Date(works_until) })),
+    oldSecrets: oldSecrets.map(({ hint, expires_at }) => ({ hint, worksUntil: expires_at })),
     options: readOptions(row),
     lastUsedAt: row.last_used_at ?? undefined,
     createdAt: row.created_at,

@@ -67,7 +67,7 @@ test('an account whose only request has been open for longer than the window is 
   const holds = await openLedger(database)
   const payer = await openPayer(database, 100_000n)
   const open = await hold(holds, payer, 1_000n)
-  await database.query(`update api_keys set last_used_at = last_used_at - interval '1 day'`)
+  await database.query('update api_keys set last_used_at = $1', [new Date(Date.now() - 86_400_000)])
   const found: Violation[] = []
   const auditor = new Auditor({
     database,

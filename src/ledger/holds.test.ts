@@ -425,7 +425,7 @@ test('one batch holds, refuses and ends requests of many partitions, each in its
 }, async (t) => {
   const { database, drop } = await testDatabase()
   atEnd(t, drop)
-  const holds = await openLedger(database, { spansPartitions: true })
+  const holds = await openLedger(database)
   const payers = await Promise.all(
     [0, 1, 17, 255, 256, 1023].map(async (partition) => {
       const id = randomUUID()

@@ -9,7 +9,9 @@ before(async () => {
 })
 after(() => ledger.drop())
 
-test('an address is found among many accounts by indexes alone', async () => {
+// Citus refuses the operator's list of accounts: its last request is a LIMIT for each account (docs/scaling.md).
+const isOnCluster = process.env.TEST_CITUS_WORKERS !== undefined
+test('an address is found among many accounts by indexes alone', { skip: isOnCluster }, async () => {
   const { database } = ledger
   await database.query(
     `insert into accounts (partition, id, name, address, owner_address)

@@ -62,7 +62,8 @@ test('a request is kept with its month, and one of another time is kept all the 
     [ids],
   )
   assert.deepEqual(
-    kept.map(({ month }) => month.replace(/\d{4}_\d\d/, 'month')),
+    // On a cluster the name of the shard.
+    kept.map(({ month }) => month.replace(/(?<=requests_\w+)_\d{5,}$/, '').replace(/\d{4}_\d\d/, 'month')),
     ['requests_other', 'requests_month', 'requests_month'],
   )
   await assertBooksBalance(database)

@@ -1,4 +1,5 @@
 import { setTimeout as pause } from 'node:timers/promises'
+import { readClock } from '../db/clock.ts'
 import { type Connection, type Database, isLockTimeout } from '../db/database.ts'
 import { listPartitions } from './accounts.ts'
 import { findViolations } from './audit.ts'
@@ -63,9 +64,9 @@ function untilOf(month: Month): RequestId {
 }
 
 async function checkOrder(database: Database, { month, first }: MonthRange): Promise<void> {
-  const [clock] = await database.query<{ now: Date }>('select clock_timestamp() as now')
+  const clock = await readClock(database)
   const closesMs = endOfMonth(month).getTime() + graceMs
-  if (clock!.now.getTime() < closesMs) {
+  if (clock.getTime() < closesMs) {
     const day = new Date(closesMs).toISOString().slice(0, 16).replace('T', ' ')
     throw new MonthError(`${month} is not over. It can be sealed from ${day} UTC on.`)
   }
@@ -285,8 +286,9 @@ export async function dropMonth(database: Database, seal: MonthSeal): Promise<vo
         if (row.dropped_at !== null) throw new MonthError(`${month} was already dropped.`)
         if (row.root.toString('hex') !== seal.root) throw new MonthError(differs(month))
         await deleteRows(connection, month)
-        await connection.query('update sealed_months set dropped_at = clock_timestamp() where month = $1', [
+        await connection.query('update sealed_months set dropped_at = $2 where month = $1', [
           firstDay(month),
+          await readClock(connection),
         ])
       },
       { statementMaxMs: sealMsMax },

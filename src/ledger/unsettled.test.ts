@@ -84,9 +84,13 @@ test('requests are refused when charges pass the cap, not when quotes do', async
 })
 
 async function settleAgain({ partition, accountId }: Payer): Promise<void> {
-  await ledger.database.query(
-    `select advance_payments($1, array[$2::uuid], array[($2, p.number, 'completed', null, null, null, null, null, null, null, null)::payment_news])
-       from payments p where p.account_id = $2 and p.state = 'received'`,
+  const received = await ledger.database.query<{ number: bigint }>(
+    `select number from payments where partition = $1 and account_id = $2 and state = 'received'`,
     [partition, accountId],
   )
+  for (const { number } of received)
+    await ledger.database.query(
+      `select advance_payments($1, array[$2::uuid], array[($2, $3::bigint, 'completed', null, null, null, null, null, null, null, null)::payment_news])`,
+      [partition, accountId, number],
+    )
 }

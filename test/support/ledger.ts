@@ -22,8 +22,6 @@ export type LedgerOptions = {
   readonly cap?: string
   readonly node?: string
   readonly waitMsMax?: number
-  /** Left out, as the service does it. */
-  readonly spansPartitions?: boolean
 }
 
 /** A ledger without the service around it: prices of one unit per token, so that charges can be written as token counts. */
@@ -39,7 +37,7 @@ export async function openLedger(database: Database, options: LedgerOptions = {}
     waitMsMax: options.waitMsMax ?? 60_000,
     // Tests end leases of nodes that live.
     leaseReadMs: 0,
-    spansPartitions: options.spansPartitions ?? (partitions > 1 && process.env.TEST_CITUS_WORKERS === undefined),
+    spansPartitions: process.env.TEST_CITUS_WORKERS === undefined,
     onLost: (error) => {
       throw error
     },
