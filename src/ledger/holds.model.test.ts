@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomBytes, randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { exampleCount, seedOf } from '../../test/support/examples.ts'
+import { seedOf } from '../../test/support/examples.ts'
 import {
   cancelledByClient,
   charge,
@@ -45,8 +45,9 @@ import { endLease, renewLease } from './nodes.ts'
 import { setWithdrawalFeeMax } from './withdrawals.ts'
 
 // MODEL_STEPS=1000000 for the long form, TEST_SEED to repeat one. fast-check prints the seed and the path of a failure.
-const steps = exampleCount('MODEL_STEPS', { short: 5_000, all: 20_000 })
-const isLong = steps > 20_000
+const stepsOfTests = 20_000
+const steps = Number(process.env.MODEL_STEPS ?? stepsOfTests)
+const isLong = steps > stepsOfTests
 const seed = seedOf('TEST_SEED')
 const stepsPerRun = 200
 // Runs beside each other, each with an account and nodes of its own: a step is mostly waiting for a commit, which they share.
@@ -205,7 +206,7 @@ test(`${steps} random steps leave the ledger as a sequential model has it (seed 
   const seen = await countEvents(ledger.database)
   t.diagnostic(JSON.stringify(seen))
   // Steps that never happen prove nothing. On other databases fewer steps are taken, and some may not happen.
-  if (steps >= 5_000) for (const [event, count] of Object.entries(seen)) assert.ok(count > 0, event)
+  if (steps >= stepsOfTests) for (const [event, count] of Object.entries(seen)) assert.ok(count > 0, event)
   if (isLong) recordProof('model', { seed, lanes, steps: taken, differences: 0, seen })
 })
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { atEnd } from '../support/at-end.ts'
-import { exampleCount, seedOf } from '../support/examples.ts'
+import { seedOf } from '../support/examples.ts'
 import { Coverage, mustHit } from './coverage.ts'
 import { PostgresServer } from './postgres-server.ts'
 import { runRound } from './runner.ts'
@@ -9,8 +9,7 @@ import { runRound } from './runner.ts'
 // The short form of `npm run faults`: each fault at least once, each failpoint twice or more. Which state of a request a fault meets
 // is left to chance here; the long form asks for each. FAULT_SEED repeats a run.
 
-const kills = exampleCount('FAULT_KILLS', { short: 40, all: 100 })
-const size = { kills, postgresKills: kills / 5 }
+const size = { kills: 100, postgresKills: 20 }
 
 test('kills of the service and of the database, wherever they hit, neither lose nor make an atomic unit', async (t) => {
   const seed = seedOf('FAULT_SEED')
