@@ -83,12 +83,13 @@ async function openLedger(serverUrl: string, partitions: number): Promise<Databa
   return database
 }
 
-async function measure({ database, payers }: Ledger, atOnce: number, postgres: number): Promise<Sample> {
+async function measure({ partitions, database, payers }: Ledger, atOnce: number, postgres: number): Promise<Sample> {
   let cpuBeforeMs = 0
   const onMeasuring = () => {
     cpuBeforeMs = familyCpuMs(postgres)
   }
-  const load = { database, payers, atOnce, spansPartitions: true, warmUpMs, measuredMs, onMeasuring }
+  const spansPartitions = partitions > 1
+  const load = { database, payers, atOnce, spansPartitions, warmUpMs, measuredMs, onMeasuring }
   const { per_second: perSecond, p50_ms: p50 } = await loadLedger(load)
   const pairs = (perSecond * measuredMs) / 1000
   return { perSecond, p50, postgresUs: ((familyCpuMs(postgres) - cpuBeforeMs) * 1000) / pairs }

@@ -8,7 +8,6 @@ import {
   sandboxOrders,
 } from '../../sandbox/orders.ts'
 import type { Config } from '../config/config.ts'
-import { hasCitus } from '../db/citus.ts'
 import type { Database } from '../db/database.ts'
 import { createKey, listKeys } from '../identity/api-keys.ts'
 import { KeyFinder } from '../identity/key-finder.ts'
@@ -122,7 +121,6 @@ async function replayPlan(replay: Replay, signal: AbortSignal): Promise<number> 
     node,
     priceVersion: prices.version,
     inFlightCap: config.inFlightCap,
-    spansPartitions: !(await hasCitus(database)),
   })
   const replayer = new Replayer({ database, holds, node, prices, payers })
   try {

@@ -41,8 +41,8 @@ export type HoldsOptions = {
   /** How long the end of this node's lease is remembered before it is read again. */
   readonly leaseReadMs?: number
   /**
-   * Whether one batch takes calls of all partitions. Set it to false on a cluster, where a batch goes to the worker of its
-   * partition: without a partition the cluster refuses it.
+   * Whether one batch takes calls of all partitions. Not with one partition, which is cheaper by its number, and not on a cluster,
+   * where a batch goes to the worker of its partition.
    */
   readonly spansPartitions?: boolean
   /** Reports each commit: its number of calls and its duration. */
@@ -115,7 +115,7 @@ export class Holds {
       onHoldLost: () => {},
       failpoint: noFailpoint,
       leaseReadMs: 1_000,
-      spansPartitions: true,
+      spansPartitions: false,
       onBatch: () => {},
       ...options,
     }
