@@ -150,7 +150,7 @@ comment on column accounts.watched_until is 'A live view of the account is open:
 comment on column accounts.address is 'Custodial address: where USDC is deposited, and what pays on chain.';
 comment on column accounts.address_wanted_at is 'When a command without access to the signer asked for the address: settlement assigns it. Each address is watched on the chain for good, and sign-ups are free.';
 comment on column accounts.owner_address is 'Where withdrawals go, from owner_usable_from on.';
-comment on column accounts.wallet is 'Set for a wallet account: it pays per request over x402 from this address, in advance, straight to the seller. It has no custodial address, nothing at the gateway under our keys, and no payments of its entries: paid and covered count what it paid in advance, less refunds.';
+comment on column accounts.wallet is 'Set for a wallet account: it pays per request over x402 from this address, in advance, straight to the seller. It has no custodial address, nothing at the gateway under our keys, and its payments transfer nothing: they only sign receipts. paid and covered count what it paid in advance, less refunds.';
 comment on column accounts.suspended_at is 'Set by an operator: no request of the account is accepted. Open ones end, and the balance can be withdrawn.';
 
 create table api_keys (
@@ -455,7 +455,7 @@ create index payments_without_root on payments (account_id, number) where root i
 create index payments_by_gateway_id on payments (gateway_id) where gateway_id is not null;
 create index payments_of_transaction on payments (tx_hash) where tx_hash is not null;
 comment on table  payments is 'One authorization for a range of entries. An account has at most one under way. A range whose payment failed is covered again by a later one, under a new number.';
-comment on column payments.value is 'Sum of the entries: charged less given back. Below 0 the seller pays the account. 0 needs no transfer.';
+comment on column payments.value is 'Sum of the entries: charged less given back. Below 0 the seller pays the account. 0 needs no transfer, and neither does a payment of a wallet account, which has paid in advance.';
 comment on column payments.state is 'submitted: may have been handed in. received, batched, completed, failed: as the gateway says. unknown: handed in without a clear answer.';
 comment on column payments.previous_root is 'Root of the payment before it, failed ones not counted: first leaf of its tree. Null for the first.';
 comment on column payments.root is 'Root of the Merkle tree over its entries. Entries and proofs are computed from the rows when they are asked for.';

@@ -24,14 +24,17 @@ begin
           batch_proof = coalesce(v_news.batch_proof, p.batch_proof), tx_hash = coalesce(v_news.tx_hash, p.tx_hash), changed_at = v_now
       where p.partition = p_partition and p.account_id = v_news.account_id and p.number = v_news.number;
     if v_news.state = 'completed' then
-      update accounts a set paid = a.paid + v_old.value where a.partition = p_partition and a.id = v_news.account_id;
+      -- A wallet has paid before: its payment moves nothing.
+      update accounts a set paid = a.paid + v_old.value
+        where a.partition = p_partition and a.id = v_news.account_id and a.wallet is null;
     elsif v_news.state = 'failed' then
       update accounts a
-        set covered = a.covered - v_old.value, covered_entry = v_old.first_entry - 1, 
+        set covered = a.covered - case when a.wallet is null then v_old.value else 0 end, covered_entry = v_old.first_entry - 1, 
             unpaid_since = entry_time(p_partition, v_news.account_id, v_old.first_entry)
         where a.partition = p_partition and a.id = v_news.account_id;
     end if;
-    if v_news.state in ('completed', 'failed') then
+    if v_news.state in ('completed', 'failed')
+       and exists (select from accounts a where a.partition = p_partition and a.id = v_news.account_id and a.wallet is null) then
       perform write_events(p_partition, array[row(v_news.account_id,
         case v_news.state when 'completed' then 'payment.settled' else 'payment.failed' end, jsonb_build_object(
           'number', v_news.number, 'value_atomic', v_old.value::text, 'first_entry', v_old.first_entry, 'last_entry', v_old.last_entry,

@@ -7,7 +7,7 @@ begin
     set gateway = a.gateway + s.gateway, credit = a.credit + s.credit, held = a.held - s.held, extended = a.extended - s.extended,
         charged = a.charged + s.charged, entries = a.entries + s.entries,
         events = a.events + case when 'request.ended' = any (a.event_types) then s.entries when a.watched_until is not null then 1 else 0 end,
-        unpaid_since = case when s.charged > 0 and a.unpaid_since is null and a.wallet is null then p_now else a.unpaid_since end
+        unpaid_since = case when s.charged > 0 and a.unpaid_since is null then p_now else a.unpaid_since end
     from (select e.account_id as id, sum(case when e.voided then e.authorized else 0 end) as gateway,
                  sum(case when e.voided then e.from_credit else e.quote - e.charged end) as credit, sum(e.quote) as held,
                  sum(e.extended) as extended, sum(e.charged) as charged, count(*) as entries

@@ -7,11 +7,14 @@ import { SMTPServer } from 'smtp-server'
 import { atEnd } from '../../test/support/at-end.ts'
 import { charge, hold, openLedger, openPayer, settle } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
+import { newWallet, payFor, signedPayment } from '../../test/support/wallet-payments.ts'
+import { createKey } from '../identity/api-keys.ts'
 import { AlertWatch } from '../jobs/watch-alerts.ts'
 import { creditDeposit } from '../ledger/deposits.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
+import { requestRefund } from '../ledger/refunds.ts'
 import { createRequestId } from '../ledger/request-id.ts'
-import { requestWithdrawal } from '../ledger/withdrawals.ts'
+import { advanceWithdrawal, requestWithdrawal } from '../ledger/withdrawals.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { evaluateAccounts, forgetAlerts, listAlerts } from './alerts.ts'
 import { readEmail, removeEmail, setEmail, verifyEmail } from './emails.ts'
@@ -153,6 +156,33 @@ test('every kind of alert fires', async () => {
     ['withdrawal_stuck', 'webhook_disabled', 'spend_unusual'].filter((kind) => left.includes(kind)),
     [],
   )
+})
+
+test('a wallet that pays each request is not warned of its credit; once it has API keys it is, and a late refund is told', async () => {
+  const { database } = ledger
+  const holds = await openLedger(database)
+  const wallet = await newWallet(database)
+  const { partition, accountId } = wallet
+  const buy = async (value: bigint, cost: bigint) => {
+    const decision = await payFor(database, holds, signedPayment(wallet, value), value)
+    assert.ok(typeof decision !== 'string' && 'hold' in decision)
+    await holds.end(charge(decision.hold, cost))
+  }
+  await buy(100n, 100n)
+  await warn(wallet, 'balance_below', 5_000n)
+  assert.deepEqual(await openKinds(wallet), [])
+  await createKey(database, { partition, accountId, name: 'agent' })
+  await buy(50n, 50n)
+  assert.deepEqual(await openKinds(wallet), ['balance_empty'])
+  const [alert] = await listAlerts(database, wallet, 'open')
+  assert.match(alert!.message, /credit of this wallet is used up.*over x402/)
+  assert.doesNotMatch(alert!.message, /deposit/i)
+  await buy(9_000n, 0n)
+  assert.deepEqual(await openKinds(wallet), [])
+  const refund = await requestRefund(database, { partition, accountId, id: randomUUID(), amount: fromAtomic(1_000n) })
+  await database.query(`update withdrawals set created_at = now() - interval '2 hours' where id = $1`, [refund.id])
+  assert.deepEqual(await openKinds(wallet), ['withdrawal_stuck'])
+  await advanceWithdrawal(database, refund, { state: 'failed' })
 })
 
 test('an account that never deposited is not warned of its balance, and resolved alerts are forgotten after a month', async () => {

@@ -199,7 +199,7 @@ const accountsQuery = `
          a.wallet is not null and exists (select from api_keys k where k.partition = $1 and k.account_id = a.id and k.hint <> 'x402'
            and k.revoked_at is null and (k.expires_at is null or k.expires_at > $6)) as has_keys, u.*,
          (select floor(extract(epoch from $6::timestamptz - min(p.created_at)) / 60)::bigint from payments p
-           where p.partition = $1 and p.account_id = a.id and p.state in ${openPaymentStates}) as payment_minutes,
+           where p.partition = $1 and p.account_id = a.id and a.wallet is null and p.state in ${openPaymentStates}) as payment_minutes,
          (select floor(extract(epoch from $6::timestamptz - min(w.created_at)) / 60)::bigint from withdrawals w
            where w.partition = $1 and w.account_id = a.id and w.state in ${openWithdrawalStates}) as withdrawal_minutes
     from accounts a

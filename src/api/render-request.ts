@@ -94,7 +94,7 @@ function renderSettlement({ payment, charged, isPrepaid }: LedgerRequest): Rende
   return {
     state: charged === 0n ? 'none' : isPrepaid ? 'prepaid' : (payment?.state ?? 'unpaid'),
     payment:
-      payment === undefined
+      payment === undefined || isPrepaid
         ? null
         : {
             number: payment.number.toString(),
@@ -111,9 +111,8 @@ function renderSettlement({ payment, charged, isPrepaid }: LedgerRequest): Rende
   }
 }
 
-function renderReceipt({ id, entry, payment, isPrepaid }: LedgerRequest): RenderedRequest['receipt'] {
-  // Receipts are signed with the payment that covers them. A wallet pays in advance: its proof is the payment response.
-  if (entry === undefined || isPrepaid) return null
+function renderReceipt({ id, entry, payment }: LedgerRequest): RenderedRequest['receipt'] {
+  if (entry === undefined) return null
   const receiptId = formatRequestId(id)
   return { id: receiptId, number: entry.toString(), batched: payment?.txHash !== undefined, url: `/r/${receiptId}` }
 }

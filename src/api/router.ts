@@ -108,7 +108,11 @@ export class ApiRouter {
     const { managementKeyId } = caller.managementKey ?? {}
     const keyId = 'keyId' in owner ? (owner as Bearer).keyId : (managementKeyId ?? sessionsOf(owner.accountId))
     const bearer = { ...accountRef(owner), keyId }
-    return contract.isChat ? unpaid.duringQuote(bearer, exchange, work) : unpaid.during(bearer, exchange, work)
+    if (!contract.isChat) return unpaid.during(bearer, exchange, work)
+    return unpaid.duringFree(bearer, exchange, async (request) => {
+      await request.mayRead()
+      return work()
+    })
   }
 
   async #read<Exact extends Contract>(

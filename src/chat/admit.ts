@@ -81,6 +81,8 @@ export type AdmissionParts = {
 export type Applicant = {
   readonly requestId: RequestId
   readonly payer: Payer
+  /** The account whose share of the token counter it uses. */
+  readonly sharesOf: string
   /** The options of the payer's key that the request was checked against. The hold fails when they have changed. */
   readonly options: KeyOptions
   readonly chat: ChatRequest
@@ -92,9 +94,9 @@ export type Applicant = {
 
 /** Quotes a request and holds the quote. A refusal says what the customer can do about it. */
 export async function admit(parts: AdmissionParts, applicant: Applicant): Promise<AdmittedRequest> {
-  const { requestId, payer, options, chat, bodyHash, watch, signal } = applicant
+  const { requestId, payer, sharesOf, options, chat, bodyHash, watch, signal } = applicant
   const quoted = await quoteRequest(parts, chat, upstreamCacheKey(chat, payer, requestId), {
-    account: payer.accountId,
+    account: sharesOf,
     signal,
     async refuseUnpaid(least, asked) {
       checkKeyCap(options, { ...asked, quote: { ...asked.quote, amount: least }, searchMax: zero }, parts.inFlightCap)

@@ -13,7 +13,7 @@ export const loginLinkCommand: Command = {
   usage: [
     [
       'penny login-link ACCOUNT',
-      'For a customer who lost wallet and passkey. ACCOUNT is an id or a name. Signing in reopens a closed account',
+      'For a customer who lost wallet and passkey. ACCOUNT is an id, a name, or the address of an x402 wallet. Signing in reopens a closed account',
     ],
     ['--minutes N', `How long the link is valid (default: ${minutesDefault})`],
   ],

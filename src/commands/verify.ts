@@ -1,7 +1,7 @@
 import { createReadStream } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { reasonOf } from '../errors.ts'
-import { needsTransfer, type SignedPayment } from '../receipts/payment.ts'
+import { needsTransfer, type SignedPayment, whyNoTransfer } from '../receipts/payment.ts'
 import { InvalidReceiptError } from '../receipts/read-fields.ts'
 import { lineLengthMax } from '../receipts/read-lines.ts'
 import { type Receipt, readReceipt } from '../receipts/receipt.ts'
@@ -152,9 +152,10 @@ function checkIssuer(found: string | undefined, trusted: Address): Check {
 async function checkChain({ domain, payment }: Receipt, onChain: BatchOnChain): Promise<Check> {
   const batch = payment?.batch
   if (batch === undefined) {
-    const pending = payment === undefined || needsTransfer(payment)
-    const detail = pending ? 'Not on chain yet.' : 'The payment adds up to 0 USDC, so no transfer is needed.'
-    return { name: 'chain', ok: true, pending, detail }
+    if (payment === undefined || needsTransfer(payment))
+      return { name: 'chain', ok: true, pending: true, detail: 'Not on chain yet.' }
+    const detail = `The payment ${whyNoTransfer(payment)}, so no transfer is needed.`
+    return { name: 'chain', ok: true, pending: false, detail }
   }
   const problem = await onChain(batch, domain)
   const detail = problem ?? `Transaction ${batch.txHash} put the root of batch ${batch.id} on chain.`

@@ -15,7 +15,7 @@ import { x402Terms } from '../x402/terms.ts'
 import { RestartingError } from './load.ts'
 import { SlowRefusals } from './slow-refusals.ts'
 import { RateLimitedError } from './token-buckets.ts'
-import { TooManyQuotesError, TooManyRefusedError, UnpaidRequests } from './unpaid-requests.ts'
+import { TooManyFreeError, TooManyRefusedError, UnpaidRequests } from './unpaid-requests.ts'
 
 const key = (name: string, account = 'account') => ({ partition: 0, keyId: name, accountId: account })
 
@@ -170,9 +170,9 @@ test('quotes are answered 50 a second and 600 at once for a key', async () => {
   const told: string[] = []
   const quote = () =>
     unpaid
-      .duringQuote(key('a'), open(), async () => told.push('quoted'))
+      .duringFree(key('a'), open(), async () => told.push('quoted'))
       .catch((error: unknown) => {
-        told.push(error instanceof TooManyQuotesError ? 'refused' : String(error))
+        told.push(error instanceof TooManyFreeError ? 'refused' : String(error))
       })
   const quotes = Array.from({ length: 700 }, quote)
   await turn()
@@ -181,6 +181,21 @@ test('quotes are answered 50 a second and 600 at once for a key', async () => {
   await Promise.all(quotes)
   assert.equal(told.filter((each) => each === 'quoted').length, 650)
   assert.equal(told.filter((each) => each === 'refused').length, 50)
+})
+
+test('a quoted body counts by its size', async () => {
+  const { unpaid, pass } = begin()
+  const quote = async (bytes: number) => {
+    const connection = open()
+    return unpaid.duringFree(key('a'), connection, async () => {
+      connection.socket.bytesRead = bytes
+    })
+  }
+  for (let count = 0; count < 10; count += 1) await quote(64 * 64 * 1024)
+  const further = quote(0).catch((error: unknown) => error)
+  await turn()
+  await pass(1_100)
+  assert.ok((await further) instanceof TooManyFreeError)
 })
 
 test('a client that leaves while it waits ends its wait', async () => {

@@ -88,7 +88,7 @@ export class UnpaidRequests {
   readonly #ofNetwork: TokenBuckets
   readonly #lately: TokenBuckets
   readonly #strangers: TokenBuckets
-  readonly #quotes: TokenBuckets
+  readonly #free: TokenBuckets
   readonly #visits: TokenBuckets
 
   constructor(options: UnpaidOptions) {
@@ -102,7 +102,7 @@ export class UnpaidRequests {
     this.#ofNetwork = new TokenBuckets({ ...unpaidRates.ofNetwork, now })
     this.#lately = new TokenBuckets({ burstMax: 1, perSecond: 0.1, now })
     this.#strangers = new TokenBuckets({ ...unpaidRates.strangers, now })
-    this.#quotes = new TokenBuckets({ ...unpaidRates.quotes, now })
+    this.#free = new TokenBuckets({ ...unpaidRates.quotes, now })
     this.#visits = new TokenBuckets({ burstMax: visitsBurstMax, perSecond, now })
   }
 
@@ -151,13 +151,23 @@ export class UnpaidRequests {
     }
   }
 
-  /** Quotes are free, so successful ones are limited too. @throws {TooManyRefusedError} @throws {TooManyQuotesError} */
-  async duringQuote<Result>(bearer: Bearer, exchange: Exchange, work: () => Promise<Result>): Promise<Result> {
+  /**
+   * Work that costs nothing also when it is answered: quotes, and the balance of a wallet. A body counts by its size.
+   * @throws {TooManyRefusedError} @throws {TooManyFreeError}
+   */
+  async duringFree<Result>(
+    bearer: Bearer,
+    exchange: Exchange,
+    work: (request: UndecidedRequest) => Promise<Result>,
+  ): Promise<Result> {
     return this.during(bearer, exchange, async (request) => {
-      const quotes = { buckets: this.#quotes, name: bearer.keyId }
-      await this.#wait(quotes, bearer, exchange, () => new TooManyQuotesError())
-      await request.mayRead()
-      return work()
+      const free = { buckets: this.#free, name: bearer.keyId }
+      await this.#wait(free, bearer, exchange, () => new TooManyFreeError())
+      const { socket } = exchange.incoming
+      const readBefore = socket.bytesRead
+      const result = await work(request)
+      this.#free.spend(bearer.keyId, Math.floor((socket.bytesRead - readBefore) / bytesPerToken))
+      return result
     })
   }
 
@@ -229,17 +239,18 @@ export class TooManyRefusedError extends ServiceError {
   readonly code = 'rate_limited'
   constructor() {
     super(
-      `More than ${perSecond} requests per second with this API key were refused or cancelled before output. Fix the cause of the refusals, or send fewer.`,
+      `More than ${perSecond} requests per second of this API key, wallet or network were refused or cancelled before output. Fix the cause of the refusals, or send fewer.`,
       { retryAfterMs: waitMsMax },
     )
   }
 }
 
-export class TooManyQuotesError extends ServiceError {
+export class TooManyFreeError extends ServiceError {
   readonly code = 'rate_limited'
   constructor() {
-    super(`More than ${perSecond} quotes per second were requested with this API key. Send fewer.`, {
-      retryAfterMs: waitMsMax,
-    })
+    super(
+      `More than ${perSecond} quotes or other free requests per second were sent with this API key or wallet, or from this network. Send fewer.`,
+      { retryAfterMs: waitMsMax },
+    )
   }
 }

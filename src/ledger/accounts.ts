@@ -67,10 +67,10 @@ export async function listAccounts(database: Database): Promise<readonly Account
   return rows.map(readAccount)
 }
 
-/** Finds accounts by id or name. Names need not be unique; two results are enough to detect that. */
+/** Finds accounts by id, name, or the address of the wallet that pays over x402. Names need not be unique; two results show that. */
 export async function findAccountsNamed(database: Database, idOrName: string): Promise<readonly Account[]> {
   const rows = await database.query<AccountRow>(
-    `select ${columns} from accounts where id::text = $1 or name = $1 order by created_at, id limit 2`,
+    `select ${columns} from accounts where id::text = $1 or name = $1 or wallet = lower($1) order by created_at, id limit 2`,
     [idOrName],
   )
   return rows.map(readAccount)

@@ -141,15 +141,15 @@ const checks: Readonly<Record<string, Check>> = {
     recent: null,
   },
   // I10: an account's paid and covered totals are the sums of its payments, and an uncovered charge is due. A wallet account pays in
-  // advance: its totals are the sums of its x402 payments less refunds, and no payment covers its entries.
+  // advance: its totals are the sums of its x402 payments less refunds, and the payments over its entries move nothing.
   I10: {
     all: `
     select a.id as subject, format('paid %s of %s, covered %s of %s up to entry %s of %s, charged %s, given back %s, unpaid since %s',
                                    a.paid, p.paid, a.covered, p.covered, a.covered_entry, p.last, a.charged, a.given_back,
                                    coalesce(a.unpaid_since::text, 'never')) as detail
       from accounts a
-      cross join lateral (select coalesce(sum(x.value) filter (where x.state = 'completed'), 0) as paid, coalesce(sum(x.value), 0) as covered,
-                                 coalesce(max(x.last_entry), 0) as last
+      cross join lateral (select coalesce(sum(x.value) filter (where x.state = 'completed' and a.wallet is null), 0) as paid,
+                                 coalesce(sum(x.value) filter (where a.wallet is null), 0) as covered, coalesce(max(x.last_entry), 0) as last
                             from payments x where x.partition = a.partition and x.account_id = a.id and x.state <> 'failed') p
       cross join lateral (select coalesce(sum(x.value) filter (where x.state = 'completed'), 0) as paid, coalesce(sum(x.value), 0) as covered
                             from x402_payments x where x.partition = a.partition and x.account_id = a.id and x.credited_at is not null
@@ -159,7 +159,7 @@ const checks: Readonly<Record<string, Check>> = {
                              and x.state <> 'failed') f
      where ($1::uuid[] is null or a.id = any ($1))
        and (a.paid <> p.paid + w.paid - f.paid or a.covered <> p.covered + w.covered - f.covered or a.covered_entry <> p.last
-            or (a.wallet is null and (w.covered <> 0 or f.covered <> 0)) or (a.wallet is not null and p.last <> 0)
+            or (a.wallet is null and (w.covered <> 0 or f.covered <> 0))
             or (a.charged - a.given_back > a.covered and a.unpaid_since is null and a.wallet is null))`,
     recent: `
     select a.id as subject, format('covered %s, paid %s, under way %s, charged %s, given back %s', a.covered, a.paid, p.value, a.charged,

@@ -24,19 +24,33 @@ export async function closeAccount(connection: Connection, account: AccountRef, 
   await connection.query(
     // All unsettled charges are due now, even where the seller owes the account: no later event would settle them.
     `update accounts set closed_at = coalesce(closed_at, $3), name = 'Account ' || left(id::text, 8),
-            unpaid_since = case when entries > covered_entry and wallet is null then coalesce(unpaid_since, $3) end
+            unpaid_since = case when entries > covered_entry then coalesce(unpaid_since, $3) end
       where partition = $1 and id = $2`,
     [partition, accountId, await readClock(connection)],
   )
 }
 
-/** Reopens a closed account, without its former keys and sign-in methods. False when it was open. */
-export async function reopenAccount(connection: Connection, { partition, accountId }: AccountRef): Promise<boolean> {
-  const rows = await connection.query(
-    'update accounts set closed_at = null where partition = $1 and id = $2 and closed_at is not null returning id',
+/**
+ * Reopens a closed account, without its former keys and sign-in methods. Only the key of a wallet account that stands for the wallet
+ * works again: it has no secret that others may know, and without it the wallet could never pay again. False when it was open.
+ */
+export async function reopenAccount(connection: Connection, account: AccountRef): Promise<boolean> {
+  const { partition, accountId } = account
+  await lockAccount(connection, account)
+  const [reopened] = await connection.query<{ wallet: string | null }>(
+    `update accounts set closed_at = null,
+            name = case when wallet is null then name else 'Wallet ' || left(wallet, 6) || '…' || right(wallet, 4) end
+      where partition = $1 and id = $2 and closed_at is not null returning wallet`,
     [partition, accountId],
   )
-  return rows.length > 0
+  if (reopened === undefined) return false
+  if (reopened.wallet !== null) {
+    await connection.query(
+      `update api_keys set revoked_at = null, disabled = false where partition = $1 and account_id = $2 and hint = 'x402'`,
+      [partition, accountId],
+    )
+  }
+  return true
 }
 
 /** The account's money that can move or is moving. */

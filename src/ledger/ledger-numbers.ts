@@ -174,11 +174,11 @@ const totalsQuery = `
             from (select quote, extended, created_at from holds limit ${rowsMax}) x) r
    cross join (select min(created_at) as oldest from payments where state in ${openPaymentStates}) p
    cross join (select min(unpaid_since) as oldest, coalesce(sum(charged - given_back - covered), 0)::float8 as atomic
-                 from (select * from accounts where unpaid_since is not null limit ${rowsMax}) x) c
+                 from (select * from accounts where unpaid_since is not null and wallet is null limit ${rowsMax}) x) c
    cross join (select max(${age('x.unpaid_since')} / greatest(1, case when x.unpaid >= t.settle_min then t.settle_after_ms else t.settle_latest_ms end / 1000.0)) as ratio
                  from ledger_state t
                  left join (select a.unpaid_since, a.charged - a.given_back - a.covered as unpaid from accounts a
-                             where a.unpaid_since is not null and a.charged - a.given_back > a.covered
+                             where a.unpaid_since is not null and a.wallet is null and a.charged - a.given_back > a.covered
                                and not exists (select from payments p where p.partition = a.partition and p.account_id = a.id
                                                   and p.state in ${openPaymentStates})
                              limit ${rowsMax}) x on true

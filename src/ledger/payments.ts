@@ -11,8 +11,10 @@ import { openPaymentStates, openX402States, type PaymentState } from './states.t
 export type Payment = {
   readonly partition: number
   readonly accountId: string
-  /** The account's custodial address. */
+  /** The account's custodial address, or the wallet of a wallet account. */
   readonly address: string
+  /** Of a wallet account, which paid in advance over x402: it signs receipts, and transfers nothing. */
+  readonly isPrepaid: boolean
   /** Numbers the account's payments from 1; the sequence in its nonce. */
   readonly number: bigint
   readonly epoch: number
@@ -140,8 +142,10 @@ const findDue = `
     join accounts a on a.partition = c.partition and a.id = c.id
     left join (select x.partition, x.account_id, max(x.after_entry) as after_entry from withdrawals x where x.state = 'requested'
                 group by x.partition, x.account_id) w on w.partition = a.partition and w.account_id = a.id
-   where a.address is not null and a.entries > a.covered_entry
+   where (a.address is not null or a.wallet is not null) and a.entries > a.covered_entry
      and (w.after_entry > a.covered_entry or a.closed_at is not null or a.pay_to > a.covered_entry or a.entries - a.covered_entry >= $5
+          -- Nothing is owed by a wallet, and its receipts have to be signed.
+          or (a.wallet is not null and a.unpaid_since <= clock_timestamp() - $1 * interval '1 millisecond')
           or (a.charged - a.given_back - a.covered > 0
               and (a.charged - a.given_back - a.covered >= $4
                    or a.unpaid_since <= clock_timestamp() - $3 * interval '1 millisecond'
@@ -382,7 +386,7 @@ export async function summarizePayments(database: Database): Promise<readonly Pa
        from payments group by state
       union all
      select 'unpaid', count(*)::int, coalesce(sum(charged - given_back - covered), 0)::bigint, min(unpaid_since)
-       from accounts where charged - given_back <> covered having count(*) > 0
+       from accounts where charged - given_back <> covered and wallet is null having count(*) > 0
       order by state`,
   )
   return rows.map((row) => ({ ...row, value: fromAtomic(row.value), oldest: row.oldest ?? undefined }))
@@ -398,20 +402,20 @@ export async function findEntryOfRequest(
 > {
   const partition = partitionOf(id)
   const [row] = await database.query<{ account_id: string; address: string; entry: bigint }>(
-    `select r.account_id, a.address, r.entry from requests r join accounts a on a.partition = $1 and a.id = r.account_id
-      where r.partition = $1 and r.id = $2 and r.entry is not null and a.address is not null`,
+    `select r.account_id, coalesce(a.address, a.wallet) as address, r.entry from requests r join accounts a on a.partition = $1 and a.id = r.account_id
+      where r.partition = $1 and r.id = $2 and r.entry is not null and coalesce(a.address, a.wallet) is not null`,
     [partition, id],
   )
   return row && { partition, accountId: row.account_id, address: row.address, entry: row.entry }
 }
 
-/** The account's number of entries, and its paying address. */
+/** The account's number of entries, and its paying address: its own, or the wallet of a wallet account. */
 export async function readLastEntry(
   database: Database,
   { partition, accountId }: Pick<Payment, 'partition' | 'accountId'>,
 ): Promise<{ readonly entries: bigint; readonly address: string | undefined }> {
   const [row] = await database.query<{ entries: bigint; address: string | null }>(
-    'select entries, address from accounts where partition = $1 and id = $2',
+    'select entries, coalesce(address, wallet) as address from accounts where partition = $1 and id = $2',
     [partition, accountId],
   )
   return { entries: row!.entries, address: row!.address ?? undefined }
@@ -480,7 +484,7 @@ function splitProof(proof: Buffer | null): readonly Hex[] {
   return (proof?.toString('hex').match(/.{64}/g) ?? []).map((hash): Hex => `0x${hash}`)
 }
 
-const paymentColumns = `p.partition, p.account_id, a.address, p.number, p.epoch, p.first_entry, p.last_entry, p.value, p.state,
+const paymentColumns = `p.partition, p.account_id, coalesce(a.address, a.wallet) as address, a.wallet is not null as is_prepaid, p.number, p.epoch, p.first_entry, p.last_entry, p.value, p.state,
   p.gateway_id, p.previous_root, p.root, p.authorized_at`
 const provenColumns = `${paymentColumns}, p.signature, p.batch, p.tx_hash, p.batch_root, p.batch_proof`
 
@@ -488,6 +492,7 @@ type PaymentRow = {
   readonly partition: number
   readonly account_id: string
   readonly address: string
+  readonly is_prepaid: boolean
   readonly number: bigint
   readonly epoch: bigint
   readonly first_entry: bigint
@@ -505,6 +510,7 @@ function readPayment(row: PaymentRow): Payment {
     partition: row.partition,
     accountId: row.account_id,
     address: row.address,
+    isPrepaid: row.is_prepaid,
     number: row.number,
     epoch: Number(row.epoch),
     firstEntry: row.first_entry,

@@ -16,6 +16,7 @@ import {
   voided,
 } from '../../test/support/ledger.ts'
 import { testDatabase } from '../../test/support/postgres.ts'
+import { newWallet, payFor, signedPayment } from '../../test/support/wallet-payments.ts'
 import type { Database } from '../db/database.ts'
 import { findKey, updateKey } from '../identity/api-keys.ts'
 import { fromAtomic } from '../money/usdc.ts'
@@ -113,6 +114,20 @@ test('a month is sealed, exported, verified and dropped, and the books still bal
   await createRequestMonths(database)
   await assert.rejects(request(holds, payer, month), 'nothing is added to a month that is gone')
   await holds.end(charge(await hold(holds, payer, 100n), 30n))
+  await assertBooksBalance(database)
+})
+
+test('a month with requests of wallets is sealed once their receipts are signed', async (t) => {
+  const { database, holds } = await openMonths(t)
+  const wallet = await newWallet(database)
+  const id = createRequestId(wallet.partition, startOfMonth(month).getTime() + 86_400_000)
+  const decision = await payFor(database, holds, { ...signedPayment(wallet, 100n), requestId: id }, 100n)
+  assert.ok(typeof decision !== 'string' && 'hold' in decision)
+  await holds.end(charge(decision.hold, 90n))
+  await assert.rejects(sealMonth(database, month, noLeaves), /not paid on chain/)
+  await pay(database, [wallet])
+  const { charged } = await sealMonth(database, month, noLeaves)
+  assert.equal(charged, 90n)
   await assertBooksBalance(database)
 })
 

@@ -137,9 +137,7 @@ async function findUnpaid(database: Database, partition: number, { first, until 
            from (select r.account_id, max(r.entry) as last from requests r
                   where r.partition = $1 and r.id >= $2 and r.id < $3 and r.entry is not null group by 1) e
            join accounts a on a.partition = $1 and a.id = e.account_id
-          -- A wallet has paid its entries in advance; no payment covers them.
-          where a.wallet is null
-            and (a.covered_entry < e.last
+          where (a.covered_entry < e.last
                  or exists (select from payments p where p.partition = $1 and p.account_id = a.id and p.first_entry <= e.last
                                and p.state <> 'failed' and (p.state <> 'completed' or p.root is null)))`,
         [partition, first, until],

@@ -5,11 +5,13 @@ import { assertBooksBalance } from '../../test/support/audit.ts'
 import { charge, hold, openLedger, place, voided } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { newWallet, payFor, placePaid, signedPayment, tellPayment } from '../../test/support/wallet-payments.ts'
+import { revokeAccess } from '../identity/revoke-access.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { findAccount } from './accounts.ts'
 import { adjustAccount } from './adjustments.ts'
+import { closeAccount, reopenAccount } from './close-account.ts'
 import type { HoldDecision } from './hold-calls.ts'
-import { makePayments } from './payments.ts'
+import { advancePayments, findPaymentsToSubmit, makePayments } from './payments.ts'
 import { findOpenRefunds, NothingToRefundError, RefundTooLargeError, requestRefund } from './refunds.ts'
 import { createRequestId } from './request-id.ts'
 import type { Wallet } from './wallet-accounts.ts'
@@ -54,7 +56,7 @@ test('a payment opens the account, pays its request, and leaves the unused part 
   await assertBooksBalance(ledger.database)
 })
 
-test('nothing is paid on chain for entries of a wallet, whatever it was charged', async () => {
+test('a payment over entries of a wallet signs them and moves nothing, whatever it was charged', async () => {
   const holds = await openLedger(ledger.database)
   const wallet = await newWallet(ledger.database)
   await holds.end(charge(heldOf(await payFor(ledger.database, holds, signedPayment(wallet, 50n), 50n)), 50n))
@@ -70,7 +72,22 @@ test('nothing is paid on chain for entries of a wallet, whatever it was charged'
     },
   )
   const due = [{ partition: wallet.partition, id: wallet.accountId, isForced: true }]
-  assert.equal(await makePayments(ledger.database, due, 0, { entriesMax: 10, valueMax: 1_000n }), 0)
+  const limits = { entriesMax: 10, valueMax: 1_000n }
+  assert.deepEqual(
+    [await makePayments(ledger.database, due, 0, limits), await makePayments(ledger.database, due, 0, limits)],
+    [1, 0],
+  )
+  await assertBooksBalance(ledger.database)
+  const [payment] = await findPaymentsToSubmit(ledger.database, 10)
+  assert.deepEqual(
+    [payment!.value, payment!.lastEntry, payment!.isPrepaid, payment!.address],
+    [30n, 2n, true, wallet.address],
+  )
+  await advancePayments(ledger.database, [{ payment: payment!, state: 'completed' }])
+  assert.deepEqual(await accountOf(wallet), { credit: 20n, held: 0n, gateway: 0n, deposited: 50n })
+  // Nor does one whose entries add up to nothing wait for later charges.
+  await holds.end(voided(await hold(holds, wallet, 10n)))
+  assert.equal(await makePayments(ledger.database, [{ ...due[0]!, isForced: false }], 0, limits), 1)
   await assert.rejects(
     requestWithdrawal(ledger.database, {
       partition: wallet.partition,
@@ -205,4 +222,60 @@ test('unused credit is paid back once, and never what open requests hold', async
     await assertBooksBalance(ledger.database)
   }
   await holds.end(charge(open, 600n))
+})
+
+test('a payment that is accepted while its account is closed is credit, which is paid back; reopened, the wallet pays again', async () => {
+  const holds = await openLedger(ledger.database)
+  const wallet = await newWallet(ledger.database)
+  const { partition, accountId } = wallet
+  await holds.end(charge(heldOf(await payFor(ledger.database, holds, signedPayment(wallet, 100n), 100n)), 100n))
+  const late = signedPayment(wallet, 70n)
+  assert.equal(await claimPayment(ledger.database, late), 'claimed')
+  await ledger.database.transaction(async (connection) => {
+    await closeAccount(connection, wallet, fromAtomic(0n))
+    await revokeAccess(connection, wallet)
+  })
+  const decision = await placePaid(ledger.database, holds, late, 70n)
+  assert.ok(typeof decision !== 'string' && 'refusal' in decision && decision.refusal.code === 'api_key_revoked')
+  assert.equal((await accountOf(wallet))!.credit, 70n)
+  const refund = await requestRefund(ledger.database, { partition, accountId, id: randomUUID(), amount: undefined })
+  assert.deepEqual([refund.amount, refund.recipient], [70n, wallet.address])
+  await advanceWithdrawal(ledger.database, refund, { state: 'confirmed' })
+  await assertBooksBalance(ledger.database)
+  const reopen = () => ledger.database.transaction((connection) => reopenAccount(connection, wallet))
+  assert.deepEqual([await reopen(), await reopen()], [true, false])
+  await holds.end(charge(heldOf(await payFor(ledger.database, holds, signedPayment(wallet, 50n), 50n)), 20n))
+  assert.equal((await accountOf(wallet))!.credit, 30n)
+  await assertBooksBalance(ledger.database)
+})
+
+test('webhooks are told of payments of a wallet and of each step of a refund', async () => {
+  const holds = await openLedger(ledger.database)
+  const wallet = await newWallet(ledger.database)
+  const { partition, accountId } = wallet
+  await holds.end(charge(heldOf(await payFor(ledger.database, holds, signedPayment(wallet, 100n), 100n)), 40n))
+  await ledger.database.query(
+    `update accounts set event_types = '{deposit.credited,withdrawal.updated}' where partition = $1 and id = $2`,
+    [partition, accountId],
+  )
+  await holds.end(voided(heldOf(await payFor(ledger.database, holds, signedPayment(wallet, 30n), 30n))))
+  const id = randomUUID()
+  for (let time = 0; time < 2; time += 1)
+    await requestRefund(ledger.database, { partition, accountId, id, amount: fromAtomic(90n) })
+  const [refund] = (await findOpenRefunds(ledger.database, 100)).filter((each) => each.id === id)
+  await advanceWithdrawal(ledger.database, refund!, { state: 'sent' })
+  await advanceWithdrawal(ledger.database, { ...refund!, state: 'sent' }, { state: 'confirmed' })
+  const events = await ledger.database.query<{ type: string; data: Record<string, string> }>(
+    'select type, data from events where account_id = $1 order by number',
+    [accountId],
+  )
+  assert.deepEqual(
+    events.map(({ type, data }) => [type, data.state ?? data.source, data.amount_atomic]),
+    [
+      ['deposit.credited', 'x402', '30'],
+      ['withdrawal.updated', 'requested', '90'],
+      ['withdrawal.updated', 'sent', '90'],
+      ['withdrawal.updated', 'confirmed', '90'],
+    ],
+  )
 })

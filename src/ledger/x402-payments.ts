@@ -67,6 +67,16 @@ export async function claimPayment(database: Database, payment: SignedPayment): 
   return row === undefined || row.is_open ? 'taken' : 'used'
 }
 
+/** Whether it was credited before. For an early answer: `claimPayment` decides. */
+export async function isPaymentUsed(database: Database, wallet: Wallet, nonce: string): Promise<boolean> {
+  const [row] = await database.queryPrepared(
+    'find_used_x402_payment',
+    'select from x402_payments where partition = $1 and payer = $2 and nonce = $3 and credited_at is not null',
+    [wallet.partition, wallet.address, Buffer.from(nonce.slice(2), 'hex')],
+  )
+  return row !== undefined
+}
+
 /** The gateway has refused it for good: nothing of it is kept. */
 export async function forgetPayment(database: Database, { wallet, nonce, requestId }: SignedPayment): Promise<void> {
   await database.query(

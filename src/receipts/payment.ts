@@ -1,5 +1,5 @@
 import type { Keccak256 } from './crypto.ts'
-import type { Hex } from './hex.ts'
+import { type Hex, zeroHash } from './hex.ts'
 import { domainSeparator, hashText, hashWords, type ReceiptDomain } from './typed-data.ts'
 
 /** One payment on chain for consecutive entries of an account. */
@@ -12,7 +12,7 @@ export type Payment = {
   readonly last: bigint
   /** The sum of the entries' amounts, in atomic USDC. Negative: the seller pays the customer. */
   readonly value: bigint
-  /** Of the authorization on chain. */
+  /** Of the authorization on chain. Zeros: a wallet paid in advance over x402, and this payment transfers nothing. */
   readonly nonce: Hex
   /** The root of the account's previous payment; zeros for the first. */
   readonly previous: Hex
@@ -37,9 +37,19 @@ export type Batch = {
   readonly proof: readonly Hex[]
 }
 
-/** Whether the payment is, or will be, in a batch. One that adds up to zero needs no transfer, and never is. */
-export function needsTransfer({ value }: Pick<Payment, 'value'>): boolean {
-  return value !== 0n
+/** Whether the payment is, or will be, in a batch. One that adds up to zero, or was paid in advance, needs no transfer and never is. */
+export function needsTransfer(payment: Pick<Payment, 'value' | 'nonce'>): boolean {
+  return payment.value !== 0n && !isPrepaid(payment)
+}
+
+/** Whether a wallet paid in advance over x402. The issuer signs the nonce, so nobody else can say so. */
+export function isPrepaid({ nonce }: Pick<Payment, 'nonce'>): boolean {
+  return nonce === zeroHash
+}
+
+/** Why it needs no transfer, for people. */
+export function whyNoTransfer(payment: Pick<Payment, 'value' | 'nonce'>): string {
+  return isPrepaid(payment) ? 'was paid in advance over x402' : 'adds up to 0 USDC'
 }
 
 /**

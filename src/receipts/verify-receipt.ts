@@ -2,7 +2,7 @@ import { format } from '../money/usdc.ts'
 import type { Keccak256, ReceiptCrypto } from './crypto.ts'
 import { createEntryHasher, type Entry } from './entry.ts'
 import { toHex } from './hex.ts'
-import { isCanonicalSignature, needsTransfer, paymentDigest, type SignedPayment } from './payment.ts'
+import { isCanonicalSignature, needsTransfer, paymentDigest, type SignedPayment, whyNoTransfer } from './payment.ts'
 import { batchRootOfProof, rootOfProof } from './payment-tree.ts'
 import { type Receipt, type ReceiptPayment, readReceipt } from './receipt.ts'
 import type { ReceiptDomain } from './typed-data.ts'
@@ -116,7 +116,7 @@ function checkPayment(entry: Entry, hash: Uint8Array, payment: ReceiptPayment, k
 function checkInclusion(payment: SignedPayment | undefined, keccak256: Keccak256): ReceiptCheck {
   if (payment === undefined) return pending('inclusion', 'Not on chain yet: no payment covers this entry.')
   if (payment.batch === undefined && !needsTransfer(payment))
-    return passed('inclusion', `Payment ${payment.number} adds up to 0 USDC, so no transfer is needed.`)
+    return passed('inclusion', `Payment ${payment.number} ${whyNoTransfer(payment)}, so no transfer is needed.`)
   if (payment.batch === undefined) return pending('inclusion', `Payment ${payment.number} is not on chain yet.`)
   const problem = inclusionProblem(payment, keccak256)
   const { id, root } = payment.batch

@@ -32,13 +32,15 @@ export type NodeOptions = {
   readonly web?: WebTools | undefined
   /** How long attempts continue after their client has left. */
   readonly retryGrace: Grace
+  /** The clock of the rates of unpaid requests, in milliseconds; for tests. */
+  readonly ratesNow?: (() => number) | undefined
 }
 
 /** Opens everything that a process needs to serve requests, except its port. */
 export async function openNode(
   context: StartContext,
   ground: Ground,
-  { web, retryGrace }: NodeOptions,
+  { web, retryGrace, ratesNow }: NodeOptions,
 ): Promise<Omit<NodeParts, 'stopping'>> {
   const { config, stack } = context
   const { catalog, databases, sandbox, money, publicUrl, sharedPort } = ground
@@ -60,6 +62,7 @@ export async function openNode(
     money,
     publicUrl,
     sharedPort,
+    ratesNow,
   }
 }
 

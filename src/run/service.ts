@@ -39,6 +39,8 @@ export type StartOptions = {
   readonly web?: WebTools | undefined
   /** How long attempts continue after their client has left; for tests. */
   readonly retryGrace?: Grace | undefined
+  /** The clock of the rates of unpaid requests, in milliseconds; for tests. */
+  readonly ratesNow?: (() => number) | undefined
   /** Cancels the start: everything that was started is stopped. */
   readonly signal?: AbortSignal | undefined
 }
@@ -60,7 +62,8 @@ export async function startService(
   }
 }
 
-async function start(context: StartContext, { web, retryGrace = defaultGrace }: StartOptions): Promise<Service> {
+async function start(context: StartContext, options: StartOptions): Promise<Service> {
+  const { web, retryGrace = defaultGrace, ratesNow } = options
   const { config, stack, signal } = context
   const catalog = loadCatalog(config)
   for (const warning of catalog.warnings) context.onProgress(warning)
@@ -73,7 +76,7 @@ async function start(context: StartContext, { web, retryGrace = defaultGrace }: 
   const others = await startOthers(context, { databaseUrl: databases.url, sandbox, money, publicUrl }, port)
   const sharedPort = config.webProcesses > 1 ? { processNumber: 1, samplesOfAll: () => actions.samples() } : undefined
   const ground = { catalog, databases, sandbox, money, publicUrl, sharedPort }
-  const parts = await openNode(context, ground, { web, retryGrace })
+  const parts = await openNode(context, ground, { web, retryGrace, ratesNow })
   const node = serveNode(context, parts, port, catalog)
   const actions = actionsOfAll(node, others)
   publishControl(context, await openControl(context, actions))

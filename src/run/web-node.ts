@@ -65,6 +65,8 @@ export type NodeParts = {
   readonly publicUrl: string
   /** Undefined where one process serves all requests. */
   readonly sharedPort: SharedPort | undefined
+  /** Undefined: the clock of this process. */
+  readonly ratesNow: (() => number) | undefined
   /** Aborted when this process is about to stop: load balancers then send requests elsewhere. */
   readonly stopping: AbortSignal
 }
@@ -217,7 +219,7 @@ function appServices(
     holds,
     retries,
     unpaid: new UnpaidRequests({
-      now,
+      now: parts.ratesNow ?? now,
       onPaid: (socket) => wasted.paid(socket),
       findAccount: ({ partition, accountId }) => findAccount(databases.lookUps, partition, accountId),
     }),

@@ -21,6 +21,7 @@ const payment: Payment = {
   partition: 0,
   accountId,
   address: keys.ofAccount(accountId).address,
+  isPrepaid: false,
   number: 3n,
   epoch: 0,
   firstEntry: 7n,

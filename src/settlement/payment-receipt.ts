@@ -51,7 +51,7 @@ export function receiptPayment(payment: Payment): ReceiptPayment {
     first: payment.firstEntry,
     last: payment.lastEntry,
     value: payment.value,
-    nonce: paymentNonce(payment),
+    nonce: payment.isPrepaid ? zeroHash : paymentNonce(payment),
     previous: payment.previousRoot === undefined ? zeroHash : toHex(payment.previousRoot),
   }
 }

@@ -42,18 +42,15 @@ export async function submitPayments(parts: SubmitParts): Promise<number> {
   if (payments.length === 0) return 0
   const { rooted, unrooted } = await withRoots(parts, payments)
   const news: PaymentNews[] = [...unrooted]
-  // A payment of zero transfers nothing. It only covers its entries.
-  for (const payment of rooted) if (payment.value === 0n) news.push({ payment, state: 'completed' })
+  // A payment of zero, or one that a wallet paid in advance, transfers nothing. It only covers its entries.
+  const [toTransfer, closing] = [rooted.filter(needsTransfer), rooted.filter((payment) => !needsTransfer(payment))]
+  news.push(...closing.map((payment) => ({ payment, state: 'completed' as const })))
   const fresh: Rooted[] = []
-  await eachOf(
-    rooted.filter(({ value }) => value !== 0n),
-    concurrencyMax,
-    async (payment) => {
-      const ready = await withOpenWindow(parts, payment).catch((error: Error) => error)
-      if (ready instanceof Error) news.push({ payment, state: payment.state, reason: ready.message })
-      else fresh.push(ready)
-    },
-  )
+  await eachOf(toTransfer, concurrencyMax, async (payment) => {
+    const ready = await withOpenWindow(parts, payment).catch((error: Error) => error)
+    if (ready instanceof Error) news.push({ payment, state: payment.state, reason: ready.message })
+    else fresh.push(ready)
+  })
   const authorizations = fresh.map((payment) => authorizationOf(payment, parts.terms))
   const outcomes = await sign(parts, authorizations)
   parts.failpoint('after_sign')
@@ -91,6 +88,10 @@ export async function rootRecovered(parts: SubmitParts): Promise<void> {
 }
 
 type Rooted = Payment & { readonly root: Buffer }
+
+function needsTransfer({ value, isPrepaid }: Payment): boolean {
+  return value !== 0n && !isPrepaid
+}
 
 /**
  * Computes, signs and stores the roots of receipts, before a payment is first submitted. A payment whose entries cannot be read raises

@@ -74,6 +74,8 @@ export type ChatCaller = {
   readonly limitedAs: string
   /** Set when the headers identify the key that pays. */
   readonly bearer?: Bearer
+  /** True when the request may bring its money: then an empty balance is no reason to leave its body unread. */
+  readonly mayPay?: boolean
   /** Called before the body is read. */
   readonly open: () => Promise<ChatOpening>
 }
@@ -83,6 +85,8 @@ export type ChatOpening = { readonly bearer: Bearer; readonly body?: Buffer; rea
 
 /** Where the money of a request comes from, when it is not the account of an API key. */
 export type ChatFunding = {
+  /** Whose share of bodies in memory and of the token counter it uses. Not the payer's own: wallets cost nothing to make. */
+  readonly sharesOf: string
   readonly options: () => Promise<KeyOptions>
   /** Places the hold, or throws the payment that is required first. */
   readonly admission: Required<Pick<AdmissionParts, 'holds' | 'refuseUnpaid'>>
@@ -140,7 +144,7 @@ export async function answerChat(
     if (caller.bearer !== undefined) payWith(exchange, caller.bearer)
     const { account, limitedAs: keyId } = caller
     exchange.undecided = await services.unpaid.admit({ ...account, keyId }, { incoming, outgoing, network })
-    await exchange.undecided.mayRead()
+    if (caller.mayPay !== true) await exchange.undecided.mayRead()
     const opening = await caller.open()
     exchange.funding = opening.funding
     if (caller.bearer === undefined) payWith(exchange, opening.bearer)
@@ -195,7 +199,8 @@ async function prepare(
 ): Promise<Prepared> {
   const { services, incoming } = exchange
   const payer = payerOf(bearer)
-  const bytes = body ?? (await readJsonBytes(incoming, services.bodyLimits, payer.accountId))
+  const sharesOf = funding?.sharesOf ?? payer.accountId
+  const bytes = body ?? (await readJsonBytes(incoming, services.bodyLimits, sharesOf))
   request.begin()
   exchange.body = parseJsonBody(bytes)
   const asked = parseChatRequest(exchange.body, services.models)
@@ -207,7 +212,7 @@ async function prepare(
   let options = mayReplay || funding !== undefined ? await currentOptions() : bearer.options
   for (let changes = 0; ; changes += 1) {
     try {
-      return await decide(exchange, { asked, options, marks, clientSignal })
+      return await decide(exchange, { asked, options, marks, sharesOf, clientSignal })
     } catch (error) {
       // A refusal by the key's rules is never based on a cache.
       const isDoubtful = error instanceof KeyChangedError || isKeyRuleError(error)
@@ -225,11 +230,13 @@ type CheckedRequest = {
   readonly asked: ChatRequest
   readonly options: KeyOptions
   readonly marks: RetryMarks
+  readonly sharesOf: string
   readonly clientSignal: AbortSignal
 }
 
-/** Checks the request against the key's options, then finds the answer of an earlier attempt or places the hold. */
-async function decide(exchange: Exchange, { asked, options, marks, clientSignal }: CheckedRequest): Promise<Prepared> {
+/** Checks the request against its key's options, then finds the answer of an earlier attempt or places the hold. */
+async function decide(exchange: Exchange, checked: CheckedRequest): Promise<Prepared> {
+  const { asked, options, marks, sharesOf, clientSignal } = checked
   const { services, incoming, requestId, watch } = exchange
   const { payer } = marks
   // Before the lookup of earlier answers: a key must not get an answer that it may not request.
@@ -243,7 +250,16 @@ async function decide(exchange: Exchange, { asked, options, marks, clientSignal 
     return { form: { stream, includeUsage }, found: decision }
   }
   const { own } = decision
-  const applicant = { requestId, payer, options, chat, bodyHash: own.attemptHash, watch, signal: clientSignal }
+  const applicant = {
+    requestId,
+    payer,
+    sharesOf,
+    options,
+    chat,
+    bodyHash: own.attemptHash,
+    watch,
+    signal: clientSignal,
+  }
   const admission = { ...services.admission, ...exchange.funding?.admission }
   const admitted = await admit(admission, applicant).catch(async (error) => {
     await own.close(undefined)

@@ -17,15 +17,16 @@ import { parseJsonBody } from '../inference/json-body.ts'
 import { readBalance } from '../ledger/balance.ts'
 import { listRefunds, type Refund, requestRefund } from '../ledger/refunds.ts'
 import { findWallet, type Wallet } from '../ledger/wallet-accounts.ts'
+import { isPaymentUsed } from '../ledger/x402-payments.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { fromAtomic, max, min, parse, zero } from '../money/usdc.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
 import { x402Contracts } from '../openapi/contracts/x402.ts'
 import { refusalOf } from '../openapi/input-refusal.ts'
-import { PaidHolds, type PaidHoldsParts } from '../x402/paid-holds.ts'
-import { type Resource, WalletRequiredError } from '../x402/payment-required.ts'
+import { PaidHolds, type PaidHoldsParts, type PresentedPayment } from '../x402/paid-holds.ts'
+import { WalletRequiredError } from '../x402/payment-required.ts'
 import { readPayment } from '../x402/read-payment.ts'
-import { proveAddress } from '../x402/sign-in.ts'
+import { readSignIn, refuseUsedSignIn, type SignIn, useSignIn } from '../x402/sign-in.ts'
 import { answerChat, type ChatCaller, type ChatRouteServices } from './create-chat-completion.ts'
 
 export type X402Services = ChatRouteServices & {
@@ -47,31 +48,28 @@ export async function createPaidCompletion(
   const visitor = visitorOf(incoming, services.trustProxy)
   await answerChat(services, incoming, outgoing, async (): Promise<ChatCaller> => {
     const x402 = partsOf(services, incoming)
-    const { wallet, payment } = await readCaller(services, x402, visitor)
+    const { wallet, payment, signIn, limited } = await identify(services, x402, visitor)
     if (payment?.identifier !== undefined) incoming.headers['idempotency-key'] ??= payment.identifier
     const holds = new PaidHolds(x402, { wallet, payment })
     const isKnown = wallet?.isKnown === true
-    // Wallets are free to create, so those without an account share the limits of their network.
-    const stranger = strangerOf(visitor)
-    const paying = wallet ?? stranger
-    const limited = isKnown ? wallet : stranger
+    const paying = wallet ?? limited
     const bearer = { ...paying, depositAddress: undefined, x402Wallet: wallet?.address, options: noOptions }
-    return {
-      account: accountRef(limited),
-      limitedAs: limited.keyId,
-      open: async () => ({
-        bearer,
-        funding: {
-          options: async () => (isKnown ? services.keys.currentOptions(bearer) : noOptions),
-          // Input is counted before the payment, to know the price. Callers take turns, and refused ones are delayed.
-          admission: { holds, refuseUnpaid: async () => {} },
-          isLogged: isKnown,
-          isRetriable: wallet !== undefined,
-          headers: () => holds.headers,
-          errorFields: () => holds.errorFields,
-        },
-      }),
+    const funding = {
+      sharesOf: limited.accountId,
+      options: async () => (isKnown ? services.keys.currentOptions(bearer) : noOptions),
+      // Input is counted before anything is paid, to know what to ask for. Callers take turns, and refused ones are slowed down.
+      admission: { holds, refuseUnpaid: async () => {} },
+      isLogged: isKnown,
+      // An unknown wallet that pays nothing has had no answer that a retry could get.
+      isRetriable: isKnown || payment !== undefined,
+      headers: () => holds.headers,
+      errorFields: () => holds.errorFields,
     }
+    const open = async () => {
+      if (signIn !== undefined) await useSignIn(services.lookUps, signIn)
+      return { bearer, funding }
+    }
+    return { account: accountRef(limited), limitedAs: limited.keyId, mayPay: true, open }
   })
 }
 
@@ -80,16 +78,12 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
   const { lookUps, models, admission, bodyLimits, unpaid } = services
   const { createPaidQuote, getWalletBalance, createRefund } = x402Contracts
 
-  app.post(createPaidQuote.path, async ({ env: { incoming, outgoing }, json }) => {
-    const x402 = partsOf(services, incoming)
-    const visitor = visitorOf(incoming, services.trustProxy)
-    const stranger = strangerOf(visitor)
-    return unpaid.duringQuote(stranger, { incoming, outgoing, network: visitor.network }, async () => {
-      const { wallet } = await readCaller(services, x402, visitor)
-      const body = parseJsonBody(await readJsonBytes(incoming, bodyLimits, stranger.accountId))
+  app.post(createPaidQuote.path, async ({ env: { incoming, outgoing }, json }) =>
+    duringFree({ incoming, outgoing }, async ({ wallet, limited: { accountId: account } }) => {
+      const body = parseJsonBody(await readJsonBytes(incoming, bodyLimits, account))
       const chat = parseChatRequest(body, models)
       refuseUnavailable(chat, admission.web)
-      const counting = { account: stranger.accountId, signal: disconnectSignal(outgoing), refuseUnpaid: async () => {} }
+      const counting = { account, signal: disconnectSignal(outgoing), refuseUnpaid: async () => {} }
       const { model, quote } = await quoteRequest(admission, chat, '', counting)
       const available = wallet?.isKnown === true ? (await readBalance(lookUps, wallet)).available : zero
       const credit = min(max(zero, available), quote.amount)
@@ -100,8 +94,8 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
         input_tokens_max: quote.inputTokensMax,
         ...moneyFields({ quote: quote.amount, credit, amount: fromAtomic(quote.amount - credit) }),
       } satisfies AnswerOf<typeof createPaidQuote>)
-    })
-  })
+    }),
+  )
 
   app.get(getWalletBalance.path, async ({ env: { incoming, outgoing }, json, header }) =>
     asWallet(getWalletBalance, { incoming, outgoing }, async (wallet) => {
@@ -137,23 +131,34 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
     }),
   )
 
-  /** For a signed-in wallet. Unknown ones are rate-limited like all unpaid requests. */
+  /** For a wallet that signed in. */
   async function asWallet<Result>(
     { path, summary: description }: { readonly path: string; readonly summary: string },
-    { incoming, outgoing }: HonoBindings['Bindings'],
+    bindings: HonoBindings['Bindings'],
     work: (wallet: Wallet) => Promise<Result>,
+  ): Promise<Result> {
+    return duringFree(bindings, async ({ wallet }, { terms }) => {
+      if (wallet === undefined) throw new WalletRequiredError(terms, { path, description })
+      return work(wallet)
+    })
+  }
+
+  /** A payment proves nothing here: it is not used up, so anybody who has seen it could show it again. */
+  async function duringFree<Result>(
+    { incoming, outgoing }: HonoBindings['Bindings'],
+    work: (caller: X402Caller, x402: PaidHoldsParts) => Promise<Result>,
   ): Promise<Result> {
     const x402 = partsOf(services, incoming)
     const visitor = visitorOf(incoming, services.trustProxy)
-    return unpaid.during(strangerOf(visitor), { incoming, outgoing, network: visitor.network }, async () =>
-      work(await requireWallet(x402, visitor, { path, description })),
-    )
-  }
-
-  async function requireWallet(x402: PaidHoldsParts, visitor: Visitor, resource: Resource): Promise<Wallet> {
-    const proof = visitor.header('sign-in-with-x')
-    if (proof === undefined) throw new WalletRequiredError(x402.terms, resource)
-    return signedIn(services, x402, proof)
+    const { network } = visitor
+    const caller = await identifySignedIn(services, x402, visitor).catch(async (error: unknown) => {
+      await unpaid.beforeRefusal(error, { outgoing, network })
+      throw error
+    })
+    return unpaid.duringFree(caller.limited, { incoming, outgoing, network }, async () => {
+      if (caller.signIn !== undefined) await useSignIn(lookUps, caller.signIn)
+      return work(caller, x402)
+    })
   }
 }
 
@@ -166,21 +171,42 @@ function partsOf({ x402 }: X402Services, { method = '', url = '' }: IncomingMess
   return x402
 }
 
-/** The caller: the signer of the payment or of the sign-in. */
-async function readCaller(services: X402Services, x402: PaidHoldsParts, visitor: Visitor) {
-  const header = visitor.header('payment-signature')
-  const proof = visitor.header('sign-in-with-x')
-  if (header !== undefined) {
-    const payment = readPayment(header, x402.terms, Date.now())
-    const wallet = await findWallet(services.lookUps, payment.message.from, services.ledgerPartitions)
-    return { wallet, payment }
-  }
-  return { wallet: proof === undefined ? undefined : await signedIn(services, x402, proof), payment: undefined }
+/** Who asks, as far as the head of the request shows it. Nothing is written to find out: that waits until the caller is admitted. */
+type X402Caller = {
+  /** Undefined: it has shown neither a payment nor who it is. */
+  readonly wallet: Wallet | undefined
+  readonly payment: PresentedPayment | undefined
+  /** To be used up by whoever serves the request. */
+  readonly signIn: SignIn | undefined
+  /** Whose rates and shares apply. Wallets cost nothing to make: those without an account share what their network has. */
+  readonly limited: AccountRef & { readonly keyId: string }
 }
 
-async function signedIn(services: X402Services, { terms }: PaidHoldsParts, proof: string): Promise<Wallet> {
-  const address = await proveAddress(services.lookUps, proof, terms, Date.now())
-  return findWallet(services.lookUps, address, services.ledgerPartitions)
+/** The signer of the payment, else whoever signed in. */
+async function identify(services: X402Services, x402: PaidHoldsParts, visitor: Visitor): Promise<X402Caller> {
+  const header = visitor.header('payment-signature')
+  if (header === undefined) return identifySignedIn(services, x402, visitor)
+  const { lookUps, ledgerPartitions } = services
+  const payment = readPayment(header, x402.terms, Date.now())
+  const wallet = await findWallet(lookUps, payment.message.from, ledgerPartitions)
+  const isUsed = wallet.isKnown && (await isPaymentUsed(lookUps, wallet, payment.message.nonce))
+  // Payments are handed to others, and may be seen by strangers. Showing one again must not use up the rate of its wallet.
+  const limited = wallet.isKnown && !isUsed ? wallet : strangerOf(visitor)
+  return { wallet, payment: { ...payment, isUsed }, signIn: undefined, limited }
+}
+
+async function identifySignedIn(
+  { lookUps, ledgerPartitions }: X402Services,
+  { terms }: PaidHoldsParts,
+  visitor: Visitor,
+): Promise<X402Caller> {
+  const stranger = strangerOf(visitor)
+  const proof = visitor.header('sign-in-with-x')
+  if (proof === undefined) return { wallet: undefined, payment: undefined, signIn: undefined, limited: stranger }
+  const signIn = readSignIn(proof, terms, Date.now())
+  await refuseUsedSignIn(lookUps, signIn)
+  const wallet = await findWallet(lookUps, signIn.address, ledgerPartitions)
+  return { wallet, payment: undefined, signIn, limited: wallet.isKnown ? wallet : stranger }
 }
 
 /** Stands for all callers of a network without an account. Its ids belong to no account and no key. */

@@ -1,5 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
+import { findAccount } from '../ledger/accounts.ts'
 import type { HoldCall, HoldDecision, HoldRefusal, HoldRefusalCode } from '../ledger/hold-calls.ts'
 import type { Holds } from '../ledger/holds.ts'
 import { quoteHold } from '../ledger/quote-hold.ts'
@@ -25,11 +26,17 @@ export type PaidHoldsParts = {
   readonly onAlarm: (what: string, details: object) => void
 }
 
+/** A payment as it came with a request. */
+export type PresentedPayment = ReadPayment & {
+  /** It has paid for a request before. */
+  readonly isUsed: boolean
+}
+
 /** Who asks, as far as it is known. */
 export type WalletCaller = {
   /** Undefined: it has shown neither a payment nor who it is. */
   readonly wallet: Wallet | undefined
-  readonly payment: ReadPayment | undefined
+  readonly payment: PresentedPayment | undefined
 }
 
 /**
@@ -71,6 +78,8 @@ export class PaidHolds {
     // After an accepted payment its value is credit: a request that is checked again is not paid again.
     if (this.#accepted !== undefined) return this.#spendCredit({ ...wallet, isKnown: true }, call)
     if (payment === undefined) return this.#spendCredit(wallet, call)
+    // First of all: a refusal further on tells the wallet's credit.
+    if (payment.isUsed) throw new PaymentUsedError(this.#parts.terms)
     return this.#payAndHold(wallet, payment, call)
   }
 
@@ -81,7 +90,7 @@ export class PaidHolds {
     if (!('refusal' in decision)) return decision
     const { code, spendable } = decision.refusal
     if (code === 'insufficient_balance') throw new PaymentRequiredError(terms, call.quote, max(zero, spendable))
-    refuseDisabledWallet(code)
+    await this.#refuseDisabled(wallet, code)
     return decision
   }
 
@@ -99,8 +108,7 @@ export class PaidHolds {
       requestId: call.requestId,
     }
     const claim = await claimPayment(database, payment)
-    if (claim === 'used')
-      throw new PaymentInvalidError(terms, 'payment_used', 'it has paid for a request before. Sign a new one')
+    if (claim === 'used') throw new PaymentUsedError(terms)
     if (claim === 'taken') throw new PaymentUnknownError('Another request has just come with the same payment.')
     failpoint('after_x402_claim')
     const gatewayId = await this.#handIn(payment, { message, signature }, claim === 'reclaimed')
@@ -110,7 +118,7 @@ export class PaidHolds {
     const decision = await holds.placePaid({ ...call, payment: acceptedPayment(payment, gatewayId) })
     if (decision !== 'used') return decision
     this.#accepted = undefined
-    throw new PaymentInvalidError(terms, 'payment_used', 'it has paid for a request before. Sign a new one')
+    throw new PaymentUsedError(terms)
   }
 
   /** Whatever can be known to refuse the hold is asked before the money is taken. */
@@ -130,7 +138,7 @@ export class PaidHolds {
     // An account that does not exist yet has no key that could be valid.
     const isNew = !wallet.isKnown && refusal?.code === 'invalid_api_key'
     if (refusal !== undefined && refusal.code !== 'insufficient_balance' && !isNew) {
-      refuseDisabledWallet(refusal.code)
+      await this.#refuseDisabled(wallet, refusal.code)
       return refusal
     }
     if (inFlight + quote > cap) return { ...numbers, code: 'in_flight_cap' }
@@ -139,6 +147,17 @@ export class PaidHolds {
       throw new PaymentRequiredError(terms, quote, credit, problem)
     }
     return undefined
+  }
+
+  /** Throws when the holder has disabled the wallet's own key, or closed the account; says what helps. */
+  async #refuseDisabled({ partition, accountId }: Wallet, code: HoldRefusalCode): Promise<void> {
+    if (code !== 'api_key_revoked' && code !== 'api_key_expired') return
+    const isClosed = (await findAccount(this.#parts.database, partition, accountId))?.closedAt !== undefined
+    const problem = isClosed
+      ? 'The account of this wallet was closed. Pay with another wallet, or ask the operator to reopen the account.'
+      : 'Requests of this wallet are switched off: the key "x402" of its account is disabled or has expired. Enable it in the dashboard.'
+    const paid = this.#accepted === undefined ? 'Nothing was paid. ' : ''
+    throw new WalletDisabledError(`${problem} ${paid}Credit is still paid back with POST /x402/v1/refund.`)
   }
 
   /** The gateway's id of the payment. Throws when it was refused, or when its outcome is not known. */
@@ -186,18 +205,15 @@ export class PaidHolds {
   }
 }
 
-function refuseDisabledWallet(code: HoldRefusalCode): void {
-  if (code === 'api_key_revoked' || code === 'api_key_expired') throw new WalletDisabledError()
+class PaymentUsedError extends PaymentInvalidError {
+  constructor(terms: X402Terms) {
+    super(terms, 'payment_used', 'it has paid for a request before. Sign a new one')
+  }
 }
 
-/** Its holder has disabled the wallet's own key in the dashboard, or closed the account. */
+/** The wallet's own key does not work. */
 export class WalletDisabledError extends ServiceError {
   readonly code = 'api_key_revoked'
-  constructor() {
-    super(
-      'Requests of this wallet are switched off: the key "x402" of its account is disabled or has expired, or the account was closed. Nothing was paid. Enable the key in the dashboard. Credit is still paid back with POST /x402/v1/refund.',
-    )
-  }
 }
 
 /** It may have been accepted. Whoever pays anew loses nothing: what was accepted becomes credit. */

@@ -6,9 +6,49 @@ import { signInExtension } from './sign-in.ts'
 import { requirementsOf, type X402Terms } from './terms.ts'
 
 /** What a 402 is about. */
-export type Resource = { readonly path: string; readonly description: string }
+export type Resource = {
+  readonly path: string
+  readonly description: string
+  /** Further extensions of its 402. */
+  readonly extensions?: Readonly<Record<string, object>>
+}
 
-export const chatResource: Resource = { path: '/x402/v1/chat/completions', description: 'Chat completion' }
+/** The extension `bazaar`: how to call the endpoint, for facilitators that list what can be bought. Examples only, and short: each 402 carries it. */
+const discoveryExtension = {
+  info: {
+    input: {
+      type: 'http',
+      method: 'POST',
+      bodyType: 'json',
+      body: { model: 'gpt-5.6-terra', messages: [{ role: 'user', content: 'What is a penny?' }], max_tokens: 512 },
+    },
+    output: { type: 'json', example: { object: 'chat.completion' } },
+  },
+  schema: {
+    $schema: 'https://json-schema.org/draft/2020-12/schema',
+    type: 'object',
+    properties: {
+      input: {
+        type: 'object',
+        properties: {
+          type: { const: 'http' },
+          method: { const: 'POST' },
+          bodyType: { const: 'json' },
+          body: { type: 'object', properties: { messages: { type: 'array' } }, required: ['messages'] },
+        },
+        required: ['type', 'method', 'bodyType', 'body'],
+      },
+      output: { type: 'object' },
+    },
+    required: ['input'],
+  },
+}
+
+export const chatResource: Resource = {
+  path: '/x402/v1/chat/completions',
+  description: 'Chat completion',
+  extensions: { bazaar: discoveryExtension },
+}
 
 const identifierExtension = {
   info: { required: false },
@@ -26,7 +66,7 @@ const identifierExtension = {
 /** The `PAYMENT-REQUIRED` header: what has to be paid, and how the wallet can show its credit. Nothing is stored or signed for it. */
 export function paymentRequired(
   terms: X402Terms,
-  { path, description }: Resource,
+  { path, description, extensions }: Resource,
   amount: bigint,
   nowMs: number,
 ): Readonly<Record<string, string>> {
@@ -40,6 +80,7 @@ export function paymentRequired(
       extensions: {
         'sign-in-with-x': signInExtension(terms, url, nowMs),
         'payment-identifier': identifierExtension,
+        ...extensions,
       },
     }),
     'cache-control': 'no-store',

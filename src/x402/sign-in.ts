@@ -62,13 +62,11 @@ const shape = z.object({
   signature: z.string().regex(/^0x[0-9a-fA-F]{130}$/),
 })
 
-/** The address that signed the `SIGN-IN-WITH-X` header. Each message is good once. Throws `SignInRefusedError`. */
-export async function proveAddress(
-  database: Database,
-  header: string,
-  terms: X402Terms,
-  nowMs: number,
-): Promise<Address> {
+/** A message that a wallet signed. It proves the address once: see `useSignIn`. */
+export type SignIn = { readonly address: Address; readonly nonce: string; readonly expiresAt: Date }
+
+/** Reads the `SIGN-IN-WITH-X` header and checks its signature. Writes nothing. Throws `SignInRefusedError`. */
+export function readSignIn(header: string, terms: X402Terms, nowMs: number): SignIn {
   const parsed = shape.safeParse(decodeHeader(header))
   if (!parsed.success) throw new SignInRefusedError('the header has not the form of the challenge in the 402')
   const proof = parsed.data
@@ -88,10 +86,24 @@ export async function proveAddress(
   if (recoverAddress(digest, proof.signature.toLowerCase()) !== address) {
     throw new SignInRefusedError('the signature is not that of the address')
   }
-  if (!(await useUp(database, `${address} ${proof.nonce}`, new Date(expiresMs + clockSkewMsMax)))) {
-    throw new SignInRefusedError('it was used before')
-  }
-  return address
+  return { address, nonce: `${address} ${proof.nonce}`, expiresAt: new Date(expiresMs + clockSkewMsMax) }
+}
+
+/** Throws when it was used before. Called before its wallet is admitted: a replay must not use up the wallet's rate. */
+export async function refuseUsedSignIn(database: Database, { nonce }: SignIn): Promise<void> {
+  const [used] = await database.queryPrepared('find_x402_sign_in', 'select from x402_sign_ins where nonce = $1', [
+    nonce,
+  ])
+  if (used !== undefined) throw new SignInUsedError()
+}
+
+/** Each message is good once. Called when its wallet is admitted: this writes a row, and anybody can make a wallet. */
+export async function useSignIn(database: Database, { nonce, expiresAt }: SignIn): Promise<void> {
+  const rows = await database.query(
+    'insert into x402_sign_ins (nonce, expires_at) values ($1, $2) on conflict do nothing returning nonce',
+    [nonce, expiresAt],
+  )
+  if (rows.length === 0) throw new SignInUsedError()
 }
 
 /** EIP-4361, as wallets show and sign it. */
@@ -111,15 +123,6 @@ function messageOf(proof: z.output<typeof shape>): string {
   ].join('\n')
 }
 
-/** False when it was used before. */
-async function useUp(database: Database, nonce: string, expiresAt: Date): Promise<boolean> {
-  const rows = await database.query(
-    'insert into x402_sign_ins (nonce, expires_at) values ($1, $2) on conflict do nothing returning nonce',
-    [nonce, expiresAt],
-  )
-  return rows.length > 0
-}
-
 /** Messages that have expired are refused by their time. */
 export async function forgetWalletSignIns(database: Database): Promise<void> {
   await database.query('delete from x402_sign_ins where expires_at < now()')
@@ -129,5 +132,11 @@ export class SignInRefusedError extends ServiceError {
   readonly code = 'sign_in_failed'
   constructor(problem: string) {
     super(`The SIGN-IN-WITH-X header was refused: ${problem}. Sign the challenge of a new 402.`)
+  }
+}
+
+class SignInUsedError extends SignInRefusedError {
+  constructor() {
+    super('it was used before')
   }
 }

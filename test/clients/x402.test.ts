@@ -1,16 +1,27 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from '@x402/core/http'
 import { parsePaymentRequired } from '@x402/core/schemas'
+import {
+  type DiscoveryExtension,
+  validateDiscoveryExtension,
+  validateDiscoveryExtensionSpec,
+} from '@x402/extensions/bazaar'
 import {
   appendPaymentIdentifierToExtensions,
   declarePaymentIdentifierExtension,
 } from '@x402/extensions/payment-identifier'
 import { createSIWxPayload, encodeSIWxHeader, parseSIWxHeader } from '@x402/extensions/sign-in-with-x'
 import OpenAI from 'openai'
+import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { createLoginToken } from '../../src/identity/login-links.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
+import { findWallet } from '../../src/ledger/wallet-accounts.ts'
+import { verifyReceipt } from '../../src/receipts/verify-receipt.ts'
 import { chainOptions, openChain } from '../../src/settlement/chain.ts'
 import { checkSolvency, isSolvent } from '../../src/settlement/solvency.ts'
+import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
 import { decodeHeader, encodeHeader } from '../../src/x402/header.ts'
 import { DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
 import { gatewayOf, startMoneyService } from '../support/money-service.ts'
@@ -39,7 +50,9 @@ type Balance = Record<
 }
 
 test('wallets pay over x402', async (t) => {
-  const money = await startMoneyService(t)
+  let frozenMs: number | undefined
+  const ratesNow = () => frozenMs ?? performance.now()
+  const money = await startMoneyService(t, { environment: { TRUST_PROXY: '1' }, ratesNow })
   const { database, publicUrl } = money.service
   const base = `${publicUrl}/x402/v1`
   const chat = `${base}/chat/completions`
@@ -49,6 +62,12 @@ test('wallets pay over x402', async (t) => {
       headers: { 'content-type': 'application/json', ...headers },
       body: JSON.stringify(body),
     })
+  /** Reads the body too: what is not read keeps its connection. */
+  const statusOf = async (asked: Promise<Response>) => {
+    const answer = await asked
+    await answer.arrayBuffer()
+    return answer.status
+  }
   const codeOf = async (answer: Response) => {
     const { error } = (await answer.json()) as Answer
     return [answer.status, error?.code, error?.reason]
@@ -57,6 +76,18 @@ test('wallets pay over x402', async (t) => {
     BigInt(decodePaymentRequiredHeader(required.headers.get('payment-required')!).accepts[0]!.amount)
   const balanceOf = async (wallet: X402Wallet) =>
     (await (await wallet.signingIn()(`${base}/balance`)).json()) as Balance
+  /** As a public client signs the challenge of a 402, with some of it changed. */
+  const signIn = async (account: PrivateKeyAccount, changes: Record<string, string> = {}) => {
+    const asked = await fetch(`${base}/balance`)
+    const { extensions } = decodePaymentRequiredHeader(asked.headers.get('payment-required')!)
+    const { info, supportedChains } = extensions!['sign-in-with-x'] as {
+      readonly info: Record<string, string>
+      readonly supportedChains: readonly object[]
+    }
+    const complete = { ...info, ...supportedChains[0]!, ...changes }
+    const { domain } = complete as { readonly domain?: string }
+    return encodeSIWxHeader(await createSIWxPayload(complete as never, account, `http://${domain}`))
+  }
   const rows = async () => {
     const [row] = await database.query<{ count: number }>(
       `select ((select count(*) from x402_payments) + (select count(*) from x402_wallets) + (select count(*) from requests)
@@ -153,12 +184,29 @@ test('wallets pay over x402', async (t) => {
         body: JSON.stringify(question),
       })
       assert.equal(paid.status, 200)
+      const { bazaar } = decodePaymentRequiredHeader(header).extensions as Record<string, DiscoveryExtension>
+      assert.deepEqual(validateDiscoveryExtension(bazaar!), { valid: true })
+      assert.deepEqual(validateDiscoveryExtensionSpec(bazaar! as never), { valid: true })
+      // Clients send the extensions back with their payment: it has to fit into a head.
+      assert.ok((await wallet.sign(await ask())).length < 6_000)
       const response = decodePaymentResponseHeader(paid.headers.get('payment-response')!)
       assert.deepEqual(
         [response.success, response.payer, response.network],
         [true, wallet.address, `eip155:${money.money.terms.chainId}`],
       )
       assert.equal(response.amount, (await balanceOf(wallet)).paid_atomic)
+      // The receipt is there for anybody who has the id, without an account, and is signed shortly after.
+      const id = paid.headers.get('x-router-request-id')!
+      const receipt = await untilFits(
+        async () => (await (await fetch(`${publicUrl}/api/receipts/${id}`)).json()) as Json,
+        ({ payment }) => payment !== undefined,
+      )
+      assert.deepEqual([receipt.entry.payer, receipt.payment.issuer], [wallet.address, money.money.issuer])
+      const checks = await verifyReceipt(receipt, receiptCrypto)
+      assert.deepEqual(
+        checks.filter(({ ok, pending }) => !ok || pending),
+        [],
+      )
     },
   )
 
@@ -170,6 +218,64 @@ test('wallets pay over x402', async (t) => {
     assert.deepEqual([...new Set(answers.map(({ status }) => status))], [402])
     assert.equal((await fetch(`${base}/balance`)).status, 402)
     assert.equal(await rows(), before)
+  })
+
+  await t.test(
+    'a flood of unpaid requests writes no row and ends at its rate; wallets with an account go on',
+    async () => {
+      const known = await openX402Wallet(money, '0.1')
+      const pays = async () => ({ 'payment-signature': await known.sign(await ask()) })
+      assert.equal(await statusOf(ask(await pays())), 200)
+      const flood = { 'x-forwarded-for': '203.0.113.1' }
+      const next = await pays()
+      const before = await rows()
+      // The clock of the rates stands still: 600 are answered, 50 take turns within a second, and the rest is refused.
+      frozenMs = performance.now()
+      try {
+        const statuses: number[] = []
+        const ends = Array.from({ length: 40 }, async () => {
+          for (let count = 0; count < 15; count += 1) statuses.push(await statusOf(ask(flood)))
+        })
+        await Promise.all(ends)
+        assert.deepEqual([statuses.length, ...new Set(statuses)], [600, 402])
+        const late = await Promise.all(Array.from({ length: 60 }, () => statusOf(ask(flood))))
+        assert.deepEqual(
+          [402, 429].map((status) => late.filter((each) => each === status).length),
+          [50, 10],
+        )
+        // Anybody can make wallets and sign in with them: above the rate that writes nothing either.
+        const stranger = privateKeyToAccount(generatePrivateKey())
+        const signedIn = [await signIn(stranger), await signIn(stranger)]
+        const refused = await Promise.all([
+          statusOf(ask({ ...flood, 'sign-in-with-x': signedIn[0]! })),
+          statusOf(fetch(`${base}/balance`, { headers: { ...flood, 'sign-in-with-x': signedIn[1]! } })),
+        ])
+        assert.deepEqual(refused, [429, 429])
+        assert.equal(await rows(), before)
+        assert.equal(await statusOf(ask({ ...flood, ...next })), 200, 'a wallet with an account has a rate of its own')
+        assert.equal(await statusOf(ask({ 'x-forwarded-for': '203.0.113.2' })), 402, 'another network')
+        // What the wallet has paid with may be seen by others: showing it again counts against who shows it.
+        assert.equal(await statusOf(ask({ ...flood, ...next })), 429)
+      } finally {
+        frozenMs = undefined
+      }
+    },
+  )
+
+  await t.test('a wallet without credit pays for a large prompt, also right after a 402', async () => {
+    const wallet = await openX402Wallet(money, '0.5')
+    const send = (body: object) =>
+      wallet.netting()(chat, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      })
+    assert.equal((await send(question)).status, 200)
+    assert.equal((await wallet.signingIn()(`${base}/refund`, { method: 'POST' })).status, 202)
+    assert.equal((await balanceOf(wallet)).credit_atomic, '0')
+    const content = 'A penny saved is a penny earned. '.repeat(3_000)
+    const large = { ...question, messages: [{ role: 'user', content }] }
+    for (let time = 0; time < 2; time += 1) assert.equal((await send(large)).status, 200)
   })
 
   await t.test('a key without money gets the ordinary 402 of /v1, and an x402 client shows its message', async () => {
@@ -274,40 +380,113 @@ test('wallets pay over x402', async (t) => {
   )
 
   await t.test('a sign-in proves an address once, here, for five minutes', async () => {
-    const wallet = await openX402Wallet(money, '0')
-    const challenge = async () => {
-      const asked = await fetch(`${base}/balance`)
-      const { extensions } = decodePaymentRequiredHeader(asked.headers.get('payment-required')!)
-      return (
-        extensions as Record<
-          string,
-          { info: Record<string, string>; supportedChains: { chainId: string; type: string }[] }
-        >
-      )['sign-in-with-x']!
-    }
-    const { info, supportedChains } = await challenge()
-    const sign = async (changes: Record<string, string>) => {
-      const complete = { ...info, ...changes, ...supportedChains[0]! } as never
-      const { domain } = { ...info, ...changes }
-      return encodeSIWxHeader(await createSIWxPayload(complete, wallet.account, `http://${domain}`))
-    }
+    const wallet = privateKeyToAccount(generatePrivateKey())
     const balance = (proof: string) => fetch(`${base}/balance`, { headers: { 'sign-in-with-x': proof } })
-    const proof = await sign({})
-    assert.equal(parseSIWxHeader(proof).address.toLowerCase(), wallet.address)
+    const proof = await signIn(wallet)
+    assert.equal(parseSIWxHeader(proof).address, wallet.address)
     const both = await Promise.all([balance(proof), balance(proof)])
     assert.deepEqual(both.map(({ status }) => status).sort(), [200, 401])
-    const old = new Date(Date.now() - 600_000).toISOString()
+    const at = (ms: number) => new Date(Date.now() + ms).toISOString()
     for (const changes of [
-      { domain: 'evil.example', uri: 'http://evil.example/x402/v1/balance', nonce: 'a'.repeat(32) },
-      { issuedAt: old, nonce: 'b'.repeat(32) },
-      { issuedAt: new Date(Date.now() + 600_000).toISOString(), nonce: 'c'.repeat(32) },
+      { domain: 'evil.example', uri: 'http://evil.example/x402/v1/balance' },
+      { chainId: 'eip155:1' },
+      { issuedAt: at(-600_000) },
+      { issuedAt: at(-600_000), expirationTime: at(600_000) },
+      { issuedAt: at(600_000), expirationTime: at(900_000) },
+      { expirationTime: at(-1_000) },
+      { statement: 'Pay me.' },
+      { nonce: 'n'.repeat(200) },
     ]) {
-      assert.deepEqual((await codeOf(await balance(await sign(changes)))).slice(0, 2), [401, 'sign_in_failed'])
+      assert.deepEqual((await codeOf(await balance(await signIn(wallet, changes)))).slice(0, 2), [
+        401,
+        'sign_in_failed',
+      ])
     }
-    const other = await openX402Wallet(money, '0')
-    const stolen = { ...parseSIWxHeader(await sign({ nonce: 'd'.repeat(32) })), address: other.account.address }
-    assert.equal((await balance(encodeSIWxHeader(stolen))).status, 401)
+    const stolen = {
+      ...parseSIWxHeader(await signIn(wallet)),
+      address: privateKeyToAccount(generatePrivateKey()).address,
+    }
+    const malformed = ['', 'e30=', 'bm8=', '%%%', encodeSIWxHeader(stolen), encodeHeader([proof]), 'A'.repeat(9_000)]
+    for (const header of malformed) assert.equal((await balance(header)).status, 401, header.slice(0, 40))
+    assert.equal((await balance('A'.repeat(20_000))).status, 400, 'more than the server reads of a head')
   })
+
+  await t.test('nobody sees, spends or is paid the credit of another wallet', async () => {
+    const owner = await openX402Wallet(money, '0.1')
+    const thief = await openX402Wallet(money, '0.1')
+    const paid = { 'payment-signature': await owner.sign(await ask()) }
+    await (await ask(paid)).text()
+    const { credit_atomic: credit } = await balanceOf(owner)
+    assert.ok(BigInt(credit) > 0n)
+    const post = (path: string, headers: Record<string, string>, body: object) =>
+      fetch(`${base}${path}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', ...headers },
+        body: JSON.stringify(body),
+      })
+    const asThief = async () => ({ 'sign-in-with-x': await signIn(thief.account) })
+    assert.equal((await balanceOf(thief)).credit_atomic, '0')
+    assert.deepEqual(await codeOf(await post('/refund', await asThief(), {})), [400, 'invalid_value', undefined])
+    const big = { ...question, max_tokens: 640 }
+    const anonymous = askedFor(await ask({}, big))
+    assert.equal(askedFor(await ask(await asThief(), big)), anonymous)
+    // A payment that others have seen tells nothing: it is no sign-in, and it was used.
+    const quoted = (await (await post('/quote', paid, big)).json()) as Json
+    assert.deepEqual([quoted.credit_atomic, BigInt(quoted.amount_atomic)], ['0', anonymous])
+    assert.deepEqual(await codeOf(await ask(paid, big)), [402, 'payment_invalid', 'payment_used'])
+    assert.equal((await post('/refund', paid, {})).status, 402)
+    // Beside a payment a sign-in counts for nothing: the request is the payer's.
+    const mixed = { 'payment-signature': await thief.sign(await ask()), 'sign-in-with-x': await signIn(owner.account) }
+    assert.equal((await ask(mixed)).status, 200)
+    assert.equal((await balanceOf(owner)).credit_atomic, credit)
+    // The id of a refund belongs to its wallet.
+    const id = randomUUID()
+    const refund = await post('/refund', { 'sign-in-with-x': await signIn(owner.account) }, { id })
+    assert.deepEqual([refund.status, ((await refund.json()) as Json).recipient], [202, owner.address])
+    const again = (await (await post('/refund', await asThief(), { id })).json()) as Json
+    assert.notEqual(again.recipient, owner.address)
+    assert.equal((await balanceOf(owner)).refunded_atomic, credit)
+  })
+
+  await t.test(
+    'a closed account takes no payment and pays its credit back; reopened, its wallet pays again',
+    async () => {
+      const wallet = await openX402Wallet(money, '0.1')
+      const buy = async () => ask({ 'payment-signature': await wallet.sign(await ask()) })
+      await (await buy()).text()
+      const client = new DashboardClient({ origin: publicUrl })
+      await client.post('/api/auth/wallet', await signedMessage(client, wallet.account))
+      assert.deepEqual(await client.refusal('DELETE', '/api/account'), [409, 'account_not_closable'])
+      const refund = () => wallet.signingIn()(`${base}/refund`, { method: 'POST' })
+      assert.equal((await refund()).status, 202)
+      await untilFits(
+        () => balanceOf(wallet),
+        ({ refunds }) => refunds[0]?.state === 'confirmed',
+      )
+      await client.delete('/api/account')
+      const left = await gatewayOf(money, wallet.address)
+      const refused = (await (await buy()).json()) as Answer
+      assert.match(refused.error!.message, /account of this wallet was closed.*ask the operator.*Nothing was paid/)
+      assert.equal(await gatewayOf(money, wallet.address), left)
+      const known = await findWallet(database, wallet.address, 1)
+      const token = await createLoginToken(database, known, 600)
+      const { account } = await new DashboardClient({ origin: publicUrl }).post('/api/auth/link', { token })
+      assert.deepEqual(
+        [account.x402_wallet, account.name],
+        [wallet.address, `Wallet ${wallet.address.slice(0, 6)}…${wallet.address.slice(-4)}`],
+      )
+      const paid = await buy()
+      assert.equal(paid.status, 200)
+      await paid.text()
+      const {
+        paid_atomic: value,
+        charged_atomic: charged,
+        credit_atomic: credit,
+        refunded_atomic: back,
+      } = await balanceOf(wallet)
+      assert.equal(BigInt(value), BigInt(charged) + BigInt(credit) + BigInt(back))
+    },
+  )
 
   await t.test('an upstream that fails leaves the payment as credit, and the answer says so', async () => {
     const wallet = await openX402Wallet(money, '0.1')
@@ -451,10 +630,11 @@ test('wallets pay over x402', async (t) => {
       assert.deepEqual(await client.refusal('POST', `/api/keys/${own.id}/roll`, {}), [400, 'invalid_value'])
       assert.deepEqual(await client.refusal('DELETE', `/api/keys/${own.id}`), [400, 'invalid_value'])
       await client.patch(`/api/keys/${own.id}`, { disabled: true })
-      const before = await gatewayOf(money, wallet.address)
+      const payments = () => database.query('select nonce from x402_payments where payer = $1', [wallet.address])
+      const before = await payments()
       const unpaid = await ask({ 'payment-signature': await wallet.sign(await ask()) })
       assert.deepEqual((await codeOf(unpaid)).slice(0, 2), [401, 'api_key_revoked'])
-      assert.equal(await gatewayOf(money, wallet.address), before)
+      assert.deepEqual(await payments(), before)
       await client.patch(`/api/keys/${own.id}`, { disabled: false })
       const recipient = wallet.account.address
       const key = { 'idempotency-key': 'not possible' }

@@ -1,17 +1,27 @@
 import assert from 'node:assert/strict'
 import { randomBytes, randomUUID } from 'node:crypto'
+import { Readable } from 'node:stream'
 import { test } from 'node:test'
 import { findAccount } from '../../src/ledger/accounts.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { requestRefund } from '../../src/ledger/refunds.ts'
-import { createRequestId } from '../../src/ledger/request-id.ts'
+import { createRequestId, type RequestId } from '../../src/ledger/request-id.ts'
 import { findWallet } from '../../src/ledger/wallet-accounts.ts'
 import { fromAtomic, parse } from '../../src/money/usdc.ts'
 import { type X402FailpointName, x402FailpointNames } from '../../src/process/failpoints.ts'
+import { verifyBundle } from '../../src/receipts/verify-bundle.ts'
+import { verifyReceipt } from '../../src/receipts/verify-receipt.ts'
+import { paymentTerms } from '../../src/settlement/authorization.ts'
+import type { Chain } from '../../src/settlement/chain.ts'
 import { confirmPayments } from '../../src/settlement/confirm.ts'
 import { resolveUndecided } from '../../src/settlement/confirm-x402.ts'
+import { findReceipt } from '../../src/settlement/find-receipt.ts'
+import { writeReceipts } from '../../src/settlement/receipt-rows.ts'
 import { advanceRefunds } from '../../src/settlement/refund.ts'
+import { checkSolvency, readSolvency } from '../../src/settlement/solvency.ts'
+import { watchSolvency } from '../../src/settlement/watch-solvency.ts'
 import type { Address, Hex } from '../../src/signer/address.ts'
+import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
 import { addressOfKey, signDigest } from '../../src/signer/secp256k1.ts'
 import { windowOf } from '../../src/signer/signing-terms.ts'
 import { transferDigest } from '../../src/signer/typed-data.ts'
@@ -20,8 +30,8 @@ import { x402Terms } from '../../src/x402/terms.ts'
 import { assertBooksBalance } from '../support/audit.ts'
 import { afterFaults, beforeFaults, type CallFault } from '../support/circle-gateway.ts'
 import { charge, partitions, testModel } from '../support/ledger.ts'
-import { settlementSuite } from '../support/settlement-bench.ts'
-import { terms } from '../support/signing.ts'
+import { settlementSuite, settleOnce } from '../support/settlement-bench.ts'
+import { keys, terms } from '../support/signing.ts'
 
 // Wallets before a gateway that answers as Circle's documents say, and fails in every way it can. Whatever happens: what the gateway
 // took of a wallet is its credit or was served, once, and what it did not take buys nothing.
@@ -41,7 +51,7 @@ function sign({ key, address }: Wallet, value: bigint) {
   const nonce: Hex = `0x${randomBytes(32).toString('hex')}`
   const message = { from: address, to: terms.seller, value, ...windowOf(new Date()), nonce }
   const signature = signDigest(transferDigest(x402.domain, 'TransferWithAuthorization', message), key)
-  return { message, signature, identifier: undefined }
+  return { message, signature, identifier: undefined, isUsed: false }
 }
 
 class Death extends Error {}
@@ -236,6 +246,111 @@ test('the audit finds a wallet account whose totals are not those of its payment
     await assertBooksBalance(bench.database)
   }
 })
+
+test('receipts of a wallet are signed without a transfer, and prove that they were paid in advance', async () => {
+  const { database, gateway, holds } = bench
+  const wallet = await openWallet(1_000n)
+  const ids: RequestId[] = []
+  for (const cost of [40n, 0n, 60n]) {
+    const decision = await buy(wallet.address, sign(wallet, 100n), 100n)
+    assert.ok('hold' in decision)
+    ids.push(decision.hold.requestId)
+    await holds.end(charge(decision.hold, cost))
+  }
+  const before = gateway.transfers.size
+  await settleOnce(bench)
+  assert.equal(gateway.transfers.size, before)
+  await assertBooksBalance(database)
+  const parts = { database, terms: paymentTerms(terms, 0), issuer: keys.ofRole('issuer').address }
+  const receipts = await Promise.all(ids.map(async (id) => (await findReceipt(parts, id))!))
+  for (const receipt of receipts) {
+    assert.deepEqual([receipt.entry.payer, receipt.payment!.value_atomic], [wallet.address, '100'])
+    const checks = await verifyReceipt(receipt, receiptCrypto)
+    assert.ok(
+      checks.every(({ ok, pending }) => ok && !pending),
+      JSON.stringify(checks),
+    )
+    assert.match(checks.find(({ name }) => name === 'inclusion')!.detail, /paid in advance over x402/)
+  }
+  // What a payment that has to be on chain looks like cannot be made to pass for one that was paid in advance, or the reverse.
+  const forged = { ...receipts[0]!, payment: { ...receipts[0]!.payment!, nonce: `0x${'1'.repeat(64)}` as const } }
+  assert.equal((await verifyReceipt(forged, receiptCrypto)).find(({ name }) => name === 'signature')!.ok, false)
+  const { partition, accountId } = await findWallet(database, wallet.address, partitions)
+  const bundle = (await writeReceipts(parts, { partition, accountId }))!
+  const report = await verifyBundle(
+    Readable.from(bundle).map((text: string) => Buffer.from(text)),
+    {
+      crypto: receiptCrypto,
+    },
+  )
+  assert.ok(report.checks.every(({ ok }) => ok))
+  assert.deepEqual([report.totals.entries, report.totals.unpaid, report.totals.waiting], [3n, 0n, 0n])
+})
+
+test('solvency finds a seller that has spent, or books that promise, more than wallets are owed; refunds wait for it', async () => {
+  const { database, gateway, parts } = bench
+  const seller = terms.seller
+  const chain = {
+    finalBlock: async () => 1n,
+    gatewayBalances: async (depositors: readonly Address[]) => depositors.map((each) => gateway.balance(each)),
+  } as unknown as Chain
+  const watch = async () => {
+    await watchSolvency({ ...parts, chain, seller, recheckMs: 0 })
+    const report = (await readSolvency(database)) as Record<string, unknown>
+    return [report.ok, report.seller_short_atomic]
+  }
+  // What other tests have asked for is paid first.
+  await refundAll()
+  const wallet = await openWallet(1_000n)
+  const decision = await buy(wallet.address, sign(wallet, 300n), 300n)
+  assert.ok('hold' in decision)
+  await bench.holds.end(charge(decision.hold, 100n))
+  gateway.batch()
+  await confirmAll()
+  // All that the seller has is what it owes to wallets, to the unit.
+  const { owed_back_atomic: owed, seller_atomic: has } = await checkSolvency({ database, chain, seller })
+  gateway.deposit(seller, BigInt(owed) - BigInt(has))
+  assert.deepEqual(await watch(), [true, '0'])
+  gateway.deposit(seller, -1n)
+  assert.deepEqual(await watch(), [false, '1'])
+  const { partition, accountId } = await findWallet(database, wallet.address, partitions)
+  const id = randomUUID()
+  await requestRefund(database, { partition, accountId, id, amount: undefined })
+  await advanceRefunds(parts)
+  const stateOf = async () =>
+    (await database.query<{ state: string }>('select state from withdrawals where id = $1', [id]))[0]!.state
+  assert.equal(await stateOf(), 'requested')
+  // What was asked for is no longer owed, and is paid once the seller has it again.
+  gateway.deposit(seller, 1n)
+  assert.deepEqual(await watch(), [true, '0'])
+  await refundAll()
+  assert.deepEqual([await stateOf(), gateway.balance(wallet.address)], ['confirmed', 900n])
+  assert.deepEqual(await watch(), [true, '0'])
+  // A row that promises a unit more than was paid is a unit that the seller does not have.
+  const corrupt = (by: bigint) =>
+    database.query('update accounts set paid = paid + $3, covered = covered + $3 where partition = $1 and id = $2', [
+      partition,
+      accountId,
+      by,
+    ])
+  await corrupt(1n)
+  assert.deepEqual(await watch(), [false, '1'])
+  await corrupt(-1n)
+  gateway.deposit(seller, BigInt(has))
+  assert.deepEqual(await watch(), [true, '0'])
+  bench.alarms.length = 0
+  await assertBooksBalance(database)
+})
+
+async function refundAll(): Promise<void> {
+  for (let round = 0; round < 3; round += 1) {
+    await bench.database.query(
+      "update withdrawals set changed_at = changed_at - interval '1 minute' where refund is not null",
+    )
+    await advanceRefunds(bench.parts)
+    bench.gateway.batch()
+  }
+}
 
 async function confirmAll(): Promise<void> {
   for (let round = 0; round < 3; round += 1) {

@@ -34,6 +34,7 @@ export type MoneyAccount = Account & { readonly apiKey: string; readonly address
 
 export type MoneyServiceOptions = {
   readonly environment?: Readonly<Record<string, string>>
+  readonly ratesNow?: () => number
   /** Starts on what an earlier one left. */
   readonly continues?: { readonly dataDir: string; readonly databaseUrl: string }
 }
@@ -64,7 +65,7 @@ export async function startMoneyService(t: TestContext, options: MoneyServiceOpt
     DRAIN_MS: '2000',
     ...options.environment,
   })
-  const service = await startService(config, () => {})
+  const service = await startService(config, () => {}, { ratesNow: options.ratesNow })
   let stopped: Promise<void> | undefined
   const stop = () =>
     (stopped ??= service.stop().then(async () => {

@@ -1,6 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { useParams } from '@tanstack/react-router'
 import { type ReactNode, useState } from 'react'
+import { isPrepaid } from '../../../../src/receipts/payment.ts'
 import type { Receipt } from '../../../../src/receipts/receipt.ts'
 import type { Check, ReceiptCheck } from '../../../../src/receipts/verify-receipt.ts'
 import { ApiError } from '../../api/call.ts'
@@ -202,6 +203,8 @@ function paymentRows(payment: Receipt['payment']): readonly FactRow[] {
       'Settled',
       batch !== undefined ? (
         <Settled key="tx" id={batch.id} hash={batch.txHash} />
+      ) : isPrepaid(payment) ? (
+        <StateMark key="tx" mark="settled" word="Paid in advance over x402" />
       ) : value === 0n ? (
         <StateMark key="tx" mark="settled" word="No transfer needed: it adds up to zero" />
       ) : (
