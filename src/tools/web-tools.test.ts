@@ -26,7 +26,7 @@ test('in the sandbox a question is searched, and what is found can be read', asy
 
 test('tables, code and links of the documentation survive', async () => {
   const { text } = await sandboxTools.fetch.fetch('https://docs.penny.test/ARCHITECTURE', never, 'a')
-  assert.match(text, /\| place \| what it is about \|\n\| --- \| --- \|/)
+  assert.match(text, /\| place \| subject \|\n\| --- \| --- \|/)
   assert.match(text, /\[retry\]\(https:\/\/docs\.penny\.test\/docs\/operations\/retry\)/)
   const { text: source } = await sandboxTools.fetch.fetch('https://docs.penny.test/docs/operations/hold.md', never, 'a')
   assert.match(source, /^# Hold/)

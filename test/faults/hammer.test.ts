@@ -82,8 +82,13 @@ for (const guard of guards) {
 
 async function hammer(order: HammerOrder): Promise<HammerResult> {
   const worker = fork(new URL('./hammer-worker.ts', import.meta.url), { execArgv: [] })
+  // Listened for before the worker runs: on a busy machine its exit can be seen before its message.
+  const exited = once(worker, 'exit')
+  const answered = once(worker, 'message') as Promise<[HammerResult]>
+  const silent = once(worker, 'disconnect').then(() => assert.fail('a worker ended without a result'))
+  silent.catch(() => {})
   worker.send(order)
-  const [result] = (await once(worker, 'message')) as [HammerResult]
-  await once(worker, 'exit')
+  const [result] = await Promise.race([answered, silent])
+  await exited
   return result
 }
