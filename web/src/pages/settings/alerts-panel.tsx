@@ -59,7 +59,7 @@ function Rules({ rules }: { rules: readonly AlertRule[] }) {
         const [label, suffix] = ruleWords[kind]
         const change = (next: Partial<RuleForm>) => setForms({ ...forms, [kind]: { ...form, ...next } })
         return (
-          <fieldset key={kind} className="grid items-end gap-x-4 sm:grid-cols-[1fr_160px]">
+          <fieldset key={kind} className="grid min-w-0 grid-cols-1 items-end gap-x-4 sm:grid-cols-[1fr_160px]">
             <legend className="sr-only">{label}</legend>
             <Checkbox
               label={label}
