@@ -12,9 +12,9 @@ export const assumptions = {
   peakToMean: 3,
   secondsPerRequest: 8,
   tokensPerRequest: 400,
-  /** Stream events that one core relays, parses and meters in a second: the target; the benches measured more than twice that. */
+  /** Stream events that one core relays, parses and meters in a second: the target; the benches measured 9,500 to 19,000. */
   eventsPerCorePerSecond: 7_000,
-  /** As measured (`results/streams.json`): the target, 60, is missed. */
+  /** As measured on 2026-11-16; 123 on a slower machine. The target, 60, is missed. */
   kibPerStream: 88,
   signaturesPerCorePerSecond: 3_500,
   /** Rows of requests and their indexes. */
