@@ -135,7 +135,7 @@ test('when another transaction takes the relayer’s nonce the payments go into 
   await assertPaidOnce(line, ids, 2_000n)
 })
 
-test('a batch that was given up and lands after all settles once, and its successor harms nobody', async (t) => {
+test('an abandoned batch that is mined later settles once, and its replacement settles nothing twice', async (t) => {
   const line = await openLine(t, { replaceMs: 100 })
   const raws: Hex[] = []
   const lying: RpcFault = async ({ method, params }, forward) => {

@@ -20,7 +20,7 @@ export type LedgerLoad = {
 
 export type LedgerLatencies = { readonly per_second: number; readonly p50_ms: number; readonly p99_ms: number }
 
-/** Holds and ends as fast as the ledger answers, so many at a time. */
+/** Places and ends holds with `atOnce` concurrent workers. Each starts its next one as soon as the ledger has answered. */
 export async function loadLedger(load: LedgerLoad): Promise<LedgerLatencies> {
   const { database, payers, atOnce, spansPartitions, warmUpMs, measuredMs } = load
   const node = randomUUID()

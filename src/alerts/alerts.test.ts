@@ -158,7 +158,7 @@ test('every kind of alert fires', async () => {
   )
 })
 
-test('a wallet that pays each request is not warned of its credit; once it has API keys it is, and a late refund is told', async () => {
+test('a wallet that pays each request gets no low-balance alert until it has API keys, and a late refund raises an alert', async () => {
   const { database } = ledger
   const holds = await openLedger(database)
   const wallet = await newWallet(database)

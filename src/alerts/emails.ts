@@ -74,8 +74,8 @@ It works for ${linkHours} hours. If you did not ask for this, ignore this messag
 }
 
 /**
- * Only for somebody who is signed in to that account: a mail scanner that opens the link verifies nothing. Returns the address, or
- * undefined for a wrong or old link.
+ * The caller must be signed in to that account, so a mail scanner that opens the link verifies nothing. Returns the address, or
+ * undefined if the link is wrong or has expired.
  */
 export async function verifyEmail(
   connection: Connection,

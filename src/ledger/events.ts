@@ -6,7 +6,7 @@ import { listPartitions } from './accounts.ts'
 const eventDays = 4
 /** An account keeps its newest events, and those that a webhook endpoint still has to get: it is disabled when it has more of them. */
 export const eventsPerAccountMax = 10_000
-/** No event is kept longer than for so many that followed it, whoever wants it. */
+/** An event is deleted once this many newer events follow it, even if an endpoint still wants it. */
 export const eventsKeptMax = 100_000
 export const deletedAtOnce = 10_000
 
@@ -27,8 +27,8 @@ export async function forgetEvents(database: Database): Promise<void> {
 }
 
 /**
- * Deletes the oldest events of accounts that have more than may be kept, unless an endpoint wants them that has not got them. Costs one
- * look at an index while nobody listens.
+ * Deletes the oldest events of accounts that exceed the limit, except events that an endpoint still has to get. While no account has
+ * a live view or an endpoint, it only reads an index.
  */
 export async function trimEvents(
   database: Database,
