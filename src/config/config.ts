@@ -4,7 +4,7 @@ import { fromAtomic, parse, type Usdc } from '../money/usdc.ts'
 import { readDatabaseServers } from './database-url.ts'
 import { type ConfigEntry, type Environment, InvalidConfigError, SettingReader } from './setting-reader.ts'
 
-/** Everything that can be set from outside. This file is the only reader of the environment. */
+/** All settings. This file is the only reader of the environment. */
 export type Config = {
   readonly production: boolean
   readonly port: number
@@ -15,7 +15,7 @@ export type Config = {
   readonly dataDir: string
   readonly logLevel: LogLevel
   readonly noColor: boolean
-  /** Where `penny login` keeps what it knows. */
+  /** Where `penny login` stores its session. */
   readonly userConfigDir: string
   /** Undefined: an embedded PostgreSQL in `dataDir`. */
   readonly databaseUrl: string | undefined
@@ -28,37 +28,37 @@ export type Config = {
   readonly gateway: GatewayConfig | undefined
   /** In order of preference; empty: no search. Undefined: the sandbox search. */
   readonly search: readonly SearchConfig[] | undefined
-  /** Only where `settles`: no other machine signs, and none may be able to. Undefined: made in `dataDir`. */
+  /** Set only if `settles`: no other machine may be able to sign. Undefined: created in `dataDir`. */
   readonly masterKey: MasterKeySource | undefined
-  /** It was given to a machine that has no use for it. */
+  /** The machine was given a master key that it does not use. */
   readonly isMasterKeyIgnored: boolean
-  /** Whether this machine signs and settles, beside serving requests. */
+  /** Whether this machine also signs and settles. */
   readonly settles: boolean
-  /** Where the revenue is earned; undefined: at an address whose key follows from the master key. */
+  /** The address that receives revenue. Undefined: an address whose key is derived from the master key. */
   readonly sellerAddress: string | undefined
-  /** Where `penny payout` may send it. */
+  /** The only address that `penny payout` may pay. */
   readonly payoutAddress: string | undefined
-  /** Deposits below this wait until they add up: bringing them in costs gas. */
+  /** Smaller deposits wait until they add up to this: a sweep costs gas. */
   readonly sweepMin: Usdc
-  /** Withdrawals below this must take everything that is left: paying them out costs gas. */
+  /** A smaller withdrawal must take the whole remainder: paying it out costs gas. */
   readonly withdrawalMin: Usdc
-  /** From where deposits are looked for when the chain was never read; undefined: from its head, before any address is given out. */
+  /** The first block that is searched for deposits. Undefined: the head of the chain at the first start, before any address exists. */
   readonly depositsFromBlock: number | undefined
-  /** Raised when the ledger was restored from an older copy, whose nonces must not be used again. */
+  /** Increased after the ledger was restored from a backup, because the nonces after that backup are used already. */
   readonly settlementEpoch: number
-  /** How long our own gateway gathers payments for one batch. */
+  /** How long our own gateway collects payments for one batch. */
   readonly gatewayBatchMs: number
   readonly metricsToken: string | undefined
   /** Undefined: alerts are not mailed. */
   readonly mail: { readonly smtpUrl: string; readonly from: string | undefined } | undefined
-  /** Account ids and sign-in wallets that may see the operator's pages. */
+  /** Account ids and sign-in wallets with access to the operator's pages. */
   readonly operators: readonly string[]
-  /** Where spans are sent; undefined: nothing is traced. */
+  /** Where spans are sent. Undefined: tracing is off. */
   readonly traces: TracesConfig | undefined
   readonly modelsFile: string | undefined
   /** Undefined: one provider, `upstream`. */
   readonly providersFile: string | undefined
-  /** How long answers are kept for who repeats a request; a day at most. */
+  /** How long answers are kept for retries; at most a day. */
   readonly replayHours: number
   /** How long refused requests stay in the log. */
   readonly refusedDays: number
@@ -68,38 +68,38 @@ export type Config = {
   readonly settleAfterMs: number | undefined
   readonly settleMin: Usdc | undefined
   readonly settleLatestMs: number | undefined
-  /** A buffered answer that takes longer has its headers committed and is kept alive with white space. */
+  /** After this time a buffered answer commits its headers and sends white space to keep the connection open. */
   readonly keepaliveAfterMs: number
-  /** A stream that is silent for so long gets a comment line. */
+  /** A stream that is silent for this long gets a comment line. */
   readonly streamKeepaliveMs: number
-  /** A client that takes nothing of its answer for so long is treated as gone. */
+  /** A client that reads nothing of its answer for this long counts as disconnected. */
   readonly blockedMsMax: number
   readonly leaseMs: number
-  /** How often it is written down how far the open streams have come. */
+  /** How often the progress of open streams is stored. */
   readonly checkpointMs: number
-  /** How often the accounts in use are audited, and how often all are. */
+  /** How often active accounts are audited, and how often all accounts are. */
   readonly auditMs: number
   readonly fullAuditMs: number
   readonly ownerCooldownMs: number | undefined
   /** How long a stopping service still accepts requests, so that load balancers notice first. */
   readonly shutdownDelayMs: number
-  /** Where systemd wants to hear that the service is ready. */
+  /** The socket of systemd's readiness notification. */
   readonly notifySocket: string | undefined
   readonly drainMs: number
-  /** How long a child process may take to be ready. */
+  /** Startup timeout of a child process. */
   readonly childStartMs: number
   readonly bodyBytesMax: number
-  /** Of all bodies that are being read at once. */
+  /** Limit for all bodies that are being read at the same time. */
   readonly bodiesBytesMax: number
   readonly requestsMax: number
   /** Processes that serve requests on the same port. */
   readonly webProcesses: number
   readonly upstreamTimeouts: UpstreamTimeouts
-  /** How fast the sandbox model writes; 0 is as fast as it can. */
-  /** 2: the sandbox model has a backup. */
+  /** 2: the sandbox model has a backup provider. */
   readonly sandboxProviders: number
+  /** Writing speed of the sandbox model; 0: as fast as possible. */
   readonly sandboxTokensPerSecond: number
-  /** Where this process dies, for the fault tests, and at which passing of that place. */
+  /** For fault tests: the failpoint at which this process exits, and on which pass. */
   readonly failpoint: { readonly name: string; readonly reach: number } | undefined
 }
 
@@ -107,25 +107,25 @@ export type LogLevel = (typeof logLevels)[number]
 export type SearchProvider = keyof typeof searchCredentials
 export type SearchConfig = { readonly provider: SearchProvider; readonly credential: string }
 
-/** A file is read by the signer alone, at each of its starts: no other process ever has what stands in it. */
+/** Only the signer reads the file, at each of its starts: no other process ever has the key. */
 export type MasterKeySource = { readonly value: string } | { readonly file: string }
 
 export type ChainConfig = {
   readonly rpcUrl: string
   readonly gatewayUrl: string
-  /** Of our own gateway; Circle's asks for none. */
+  /** For our own gateway. Circle's needs none. */
   readonly gatewayToken: string | undefined
   readonly usdcAddress: string
   readonly gatewayWalletAddress: string
-  /** Who pays withdrawals out: Circle's minter; our own gateway does it itself. */
+  /** The contract that pays withdrawals: Circle's minter. Our own gateway pays them itself. */
   readonly gatewayMinterAddress: string
-  /** The gateway's number of the chain: 26 for Arc at Circle; our own gateway uses the chain id. */
+  /** The gateway's number for the chain: 26 for Arc at Circle. Our own gateway uses the chain id. */
   readonly gatewayDomain: number | undefined
   readonly usdcName: string
   readonly usdcVersion: string
 }
 
-/** What our own settlement gateway runs on. */
+/** Settings of our own settlement gateway. */
 export type GatewayConfig = {
   readonly host: string
   readonly port: number
@@ -142,7 +142,7 @@ export type GatewayConfig = {
   readonly gasPriceMaxGwei: number
 }
 
-/** Whose environment it is. The gateway has no need of the service's keys, and the service none of the relayer's. */
+/** The process that reads the environment: the gateway must not get the service's keys, nor the service the relayer's. */
 export type ConfigReader = 'service' | 'gateway'
 
 export type TracesConfig = {
@@ -161,11 +161,11 @@ export type UpstreamProtocol = (typeof upstreamProtocols)[number]
 
 export type UpstreamTimeouts = {
   readonly connectMs: number
-  /** From the request being sent to the head of the response. */
+  /** From sending the request to receiving the response headers. */
   readonly firstByteMs: number
-  /** Between two reads of the answer. */
+  /** The longest silence within a response. */
   readonly idleMs: number
-  /** The whole of it, from asking to the last byte. */
+  /** From sending the request to the last byte. */
   readonly totalMs: number
 }
 
@@ -182,26 +182,26 @@ const minuteMs = 60_000
 const webProcessesMax = 64
 const defaultWebProcessesMax = 8
 
-// What a program of ours needs from the outside that is no setting: to find files and hosts, to write text, and to be looked at
-// while it runs. `pg` reads its own.
+// Variables that every process needs besides its settings: to find files and hosts, to format text, and to be debugged. `pg` reads its
+// own.
 const inherited =
   /^(PATH|HOME|USER|TMPDIR|TZ|LANG|LC_.*|XDG_.*|NO_COLOR|SSL_CERT_.*|NODE_EXTRA_CA_CERTS|NODE_OPTIONS|NODE_COMPILE_CACHE|NODE_V8_COVERAGE|PG.*)$/
 
 /**
- * The environment of our child processes. Their settings come over a channel: what is secret in ours, the master key above all,
- * is no business of theirs and could be read from /proc by whoever may look at them.
+ * The environment of our child processes. Their settings come over a channel instead: the environment of a process is readable in
+ * /proc, and a child must not have secrets that it does not need, least of all the master key.
  */
 export function childEnvironment(environment: Environment = process.env): Record<string, string> {
   const names = Object.keys(environment).filter((name) => inherited.test(name))
   return Object.fromEntries(names.map((name) => [name, environment[name]!]))
 }
 
-/** DATABASE_URL and CHAIN_RPC_URL can have a password or a provider's key in them. */
+/** DATABASE_URL and CHAIN_RPC_URL may contain a password or an API key. */
 const secretName = /^(DATABASE_URL|CHAIN_RPC_URL|.+_(KEY|TOKEN|HEADERS))$/
 
 /**
- * Removes secrets from the environment of a process that keeps running, once its configuration is read: code that can only look at
- * `process.env` does not find them. /proc shows the environment that the process was started with; only a `_FILE` variable keeps a
+ * Removes secrets from `process.env` once the configuration is read, so that code with access to it cannot find them. /proc still
+ * shows the environment that the process was started with; only a `_FILE` variable keeps a
  * secret out of there.
  */
 export function removeSecrets(environment: Record<string, string | undefined> = process.env): void {
@@ -213,12 +213,12 @@ export function isMasterKeyInline({ production, masterKey }: Config): boolean {
   return production && masterKey !== undefined && 'value' in masterKey
 }
 
-/** Reads and checks the environment. A bad value throws with one line that names it and says what it should be. */
+/** Reads and checks the environment. Throws one line that names the invalid variable and the accepted values. */
 export function readConfig(environment: Environment = process.env, reader: ConfigReader = 'service'): Config {
   return buildConfig(new SettingReader(environment), reader)
 }
 
-/** Every variable that is read, with its value and where that comes from. */
+/** Every variable that is read, with its value and origin. */
 export function describeConfig(
   environment: Environment = process.env,
   reader: ConfigReader = 'service',
@@ -307,7 +307,7 @@ function readWebProcesses(read: SettingReader): number {
   return process.platform === 'linux' ? count : 1
 }
 
-/** Every machine serves requests. One with `jobs` signs and settles too. */
+/** Every machine serves requests. With the role `jobs` it also signs and settles. */
 function readSettles(read: SettingReader): boolean {
   const roles = read.list('ROLES', ['web', 'jobs'])
   if (!roles.includes('web'))
@@ -342,7 +342,7 @@ function readOperatorList(read: SettingReader): readonly string[] {
   )
 }
 
-/** The variables whose embedded stand-in is in use: fine on a laptop, refused in production. */
+/** The variables whose embedded default is in use. Production refuses them. */
 export function embeddedDefaults(config: Config): readonly string[] {
   const unset: string[] = []
   if (config.databaseUrl === undefined) unset.push('DATABASE_URL')
@@ -365,12 +365,12 @@ type DueRules = {
   readonly max: Usdc
 }
 
-/** What the signer signs for one account in an hour: no single payment may be worth more. */
+/** The most that the signer signs for one account in an hour. No single payment may be larger. */
 export const hourlyPaymentsMax = parse('1000')
 
 /**
- * When charges are paid on chain. In the sandbox within seconds, so that people can watch. On a real chain a payment of the smallest
- * sum is worth about 200 times its gas on our own gateway (docs/performance.md), and no charge waits for longer than a day.
+ * When charges are paid on chain. In the sandbox within seconds, so that users can watch. On a real chain the smallest payment is
+ * worth about 200 times its gas on our own gateway (docs/performance.md), and no charge waits longer than a day.
  */
 export function dueRulesOf(config: Config): DueRules {
   const { chain, settleAfterMs, settleMin, settleLatestMs, unsettledCap, inFlightCap } = config
@@ -380,7 +380,7 @@ export function dueRulesOf(config: Config): DueRules {
     min: settleMin ?? parse(min),
     latestMs: settleLatestMs ?? latestMs,
     cap: unsettledCap,
-    // What may be charged and unpaid when the last request is admitted, and what is in flight then with its extensions.
+    // The highest possible debt: all unpaid charges when the last request is admitted, and everything in flight with its extensions.
     max: fromAtomic(least(3n * inFlightCap + unsettledCap, hourlyPaymentsMax)),
   }
 }
@@ -390,8 +390,8 @@ function least(one: bigint, other: bigint): bigint {
 }
 
 /**
- * Whether webhooks may go to receivers on this machine: in a sandbox that nobody else can reach. Elsewhere a customer could make the
- * service call what listens on loopback.
+ * Whether webhooks may go to receivers on this machine: only in a sandbox that no other machine can reach. Elsewhere customers could
+ * make the service call programs that listen on loopback.
  */
 export function allowsLoopbackWebhooks({ chain, production, host, publicUrl, trustProxy }: Config): boolean {
   const hosts = [host, ...(publicUrl === undefined ? [] : [new URL(publicUrl).hostname])]
@@ -399,12 +399,12 @@ export function allowsLoopbackWebhooks({ chain, production, host, publicUrl, tru
   return chain === undefined && !production && isAlone
 }
 
-/** In milliseconds: a day where money is real, nothing in the sandbox. */
+/** Milliseconds: a day where money is real, 0 in the sandbox. */
 export function ownerCooldownOf({ ownerCooldownMs, chain }: Config): number {
   return ownerCooldownMs ?? (chain === undefined ? 0 : 24 * 60 * minuteMs)
 }
 
-/** A production start must not run on stand-ins by oversight. */
+/** Prevents that a production service runs on embedded defaults by accident. */
 export function refuseEmbeddedInProduction(config: Config, allowEmbedded: boolean): void {
   const unset = embeddedDefaults(config)
   if (!config.production || allowEmbedded || unset.length === 0) return

@@ -3,7 +3,7 @@ import { InvalidConfigError } from './setting-reader.ts'
 export type DatabaseServers = {
   /** In the order of the URL. */
   readonly servers: readonly DatabaseServer[]
-  /** A server that refuses writes is passed over: one of several, or one of which the URL demands that it accepts them. */
+  /** Skip servers that refuse writes. True with several hosts, and when the URL requires it. */
   readonly mustWrite: boolean
 }
 
@@ -17,12 +17,12 @@ export type DatabaseServer = {
 const serversMax = 16
 const portDefault = 5432
 const authority = /^(?<before>postgres(?:ql)?:\/\/(?:[^/?#]*@)?)(?<hosts>[^/?#]*)(?<after>.*)$/s
-/** The service writes: of libpq's values only these have a server that it can use. */
+/** The service writes, so it can use only servers with these values of libpq's parameter. */
 const targets: readonly string[] = ['any', 'read-write', 'primary']
 
 /**
- * Reads libpq's form with several hosts: `postgresql://user@host1:5432,host2:5432/name?target_session_attrs=read-write`. The driver
- * knows one host only.
+ * Parses libpq's form with several hosts: `postgresql://user@host1:5432,host2:5432/name?target_session_attrs=read-write`. The driver
+ * itself supports only one host.
  */
 export function readDatabaseServers(url: string): DatabaseServers {
   const { before, hosts, after } = partsOf(url)
@@ -48,7 +48,7 @@ export function readDatabaseServers(url: string): DatabaseServers {
   return { servers, mustWrite: names.length > 1 || target !== 'any' }
 }
 
-/** Sets a parameter of a database URL. `URL` alone refuses several hosts. */
+/** Sets a parameter of a database URL. `URL` does not accept several hosts. */
 export function changeParameter(url: string, name: string, change: (value: string | null) => string): string {
   const { before, hosts, after } = partsOf(url)
   const [, path, query = ''] = /^([^?#]*)\??([^#]*)/.exec(after)!

@@ -5,17 +5,17 @@ import type { SecretName, SettingName } from './settings.ts'
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** One variable as it was read. Secrets are hidden; where it comes from is not. */
+/** One variable and its origin. The value of a secret is hidden. */
 export type ConfigEntry = {
   readonly name: SettingName
-  /** Undefined when it is unset and its default is to do without it, or to use an embedded stand-in. */
+  /** Undefined when it is unset and has no default, or an embedded one. */
   readonly value: string | undefined
   readonly origin: 'environment' | 'file' | 'default'
 }
 
 const addressPattern = /^0x[0-9a-fA-F]{40}$/
 
-/** One value at a time, each with its own rule. An empty value counts as unset, as in most shells and compose files. */
+/** Reads and checks one value at a time. An empty value counts as unset, as in most shells and compose files. */
 export class SettingReader {
   readonly #environment: Environment
   readonly #entries = new Map<SettingName, ConfigEntry>()
@@ -45,12 +45,12 @@ export class SettingReader {
     return value === '' ? undefined : value
   }
 
-  // The first reading of a name knows its default; some are looked at again by rules about others.
+  // Keeps the first reading, which knows the default: rules about other variables may read the same name again.
   #note(name: SettingName, value: string | undefined, origin: ConfigEntry['origin']): void {
     if (!this.#entries.has(name) || origin === 'file') this.#entries.set(name, { name, value, origin })
   }
 
-  /** A secret may stand in a file instead, named by the variable's `_FILE` twin. */
+  /** Reads a secret from its variable, or from the file that its `_FILE` variable names. */
   secret(name: SecretName): string | undefined {
     const file = this.#raw(`${name}_FILE`)
     const value = this.#raw(name)
@@ -67,7 +67,7 @@ export class SettingReader {
     throw new InvalidConfigError(`${name}_FILE names an empty file.`)
   }
 
-  /** The file of a secret that another process is to read: it is there, and not empty. Undefined when none is named. */
+  /** The path of a secret that another process reads. Checks that the file is readable and not empty. Undefined when it is not set. */
   secretFile(name: SecretName): string | undefined {
     const file = this.#raw(`${name}_FILE`)
     if (file === undefined) return undefined
@@ -84,7 +84,7 @@ export class SettingReader {
     return file
   }
 
-  /** Whether there is a secret of that name, without looking at it. */
+  /** Whether the secret is set. Does not read it. */
   isGiven(name: SecretName): boolean {
     return this.#raw(name) !== undefined || this.#raw(`${name}_FILE`) !== undefined
   }
@@ -109,7 +109,7 @@ export class SettingReader {
     throw new InvalidConfigError(`${name} must be an amount of USDC above 0, such as 1.00, got "${value}".`)
   }
 
-  /** 0 is an amount here. */
+  /** Accepts 0. */
   optionalAmount(name: SettingName): Usdc | undefined {
     const value = this.text(name)
     if (value === undefined) return undefined
@@ -136,7 +136,7 @@ export class SettingReader {
     throw new InvalidConfigError(`${name} must be one of ${choices.join(', ')}, got "${value}".`)
   }
 
-  /** Some of these, separated by commas; all of them when unset. */
+  /** A subset of `choices`, separated by commas. Unset means all of them. */
   list<Choice extends string>(name: SettingName, choices: readonly Choice[]): readonly Choice[] {
     this.#noteDefault(name, choices.join(','))
     const value = this.text(name)
@@ -147,7 +147,7 @@ export class SettingReader {
     throw new InvalidConfigError(`${name} must be some of ${choices.join(', ')}, separated by commas, got "${value}".`)
   }
 
-  /** One or several, separated by commas, in order of preference; or the word `none`. */
+  /** One or more of `choices`, separated by commas, in order of preference; or `none`. */
   listOf<Choice extends string>(name: SettingName, choices: readonly Choice[]): readonly Choice[] | undefined {
     const value = this.text(name)
     if (value === undefined) return undefined
@@ -175,7 +175,7 @@ export class SettingReader {
     throw new InvalidConfigError(`${name} must be an http or https address, got "${value}".`)
   }
 
-  /** One or several, separated by commas. */
+  /** One or more addresses, separated by commas. */
   addresses(name: SettingName): readonly string[] | undefined {
     const items = this.text(name)
       ?.split(',')
@@ -191,14 +191,14 @@ export class SettingReader {
   }
 }
 
-/** Nothing of a secret is shown but that it is there; of an address with a password, everything but that. */
+/** Shows only that a secret is set; of a URL with a password, everything else. */
 function hidden(secret: string): string {
   const url = URL.parse(secret)
   if (url === null || url.host === '') return '(hidden)'
   return `${url.protocol}//${url.username === '' ? '' : `${url.username}:(hidden)@`}${url.host}${url.pathname}`
 }
 
-/** Providers of nodes and collectors put keys into addresses. */
+/** Node providers and collectors put keys into URLs. */
 function withoutKeys(value: string): string {
   return value
     .replace(/(?<=\/)[A-Za-z0-9_-]{20,}(?=\/|\?|$)/g, '(hidden)')
@@ -206,7 +206,7 @@ function withoutKeys(value: string): string {
     .replace(/\/\/[^/@]+@/, '//(hidden)@')
 }
 
-/** The environment cannot be used as it is: the start stops with this one line. */
+/** The environment is invalid: the service does not start, and prints this one line. */
 export class InvalidConfigError extends OperatorError {}
 
 function amountOf(value: string): Usdc | undefined {

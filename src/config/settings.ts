@@ -1,10 +1,10 @@
-/** A variable of the environment, as the reference describes it. */
+/** An environment variable, as the reference documents it. */
 type Setting = {
-  /** What it does, in a sentence or two of Markdown. */
+  /** What it does, in one or two sentences of Markdown. */
   readonly about: string
-  /** What happens when it is not set, in Markdown. */
+  /** The default, in Markdown. */
   readonly unset: string
-  /** A secret may stand in a file instead, named by the variable's `_FILE` twin, and is never shown. */
+  /** The secret may be in a file instead, named by the variable with the suffix `_FILE`. Its value is never shown. */
   readonly isSecret?: true
 }
 
