@@ -3,7 +3,7 @@ export type BreakerState = 'closed' | 'open' | 'half-open'
 export type BreakerOptions = {
   /** Monotonic milliseconds. */
   readonly now: () => number
-  /** An open breaker then stays open until `probed(true)`; without a probe, until its time is up. */
+  /** Whether probes run: then an open breaker stays open until `probed(true)`. Without probes it is half-open after its time. */
   readonly isProbed: boolean
   readonly onOpen?: (openMs: number) => void
 }
@@ -13,12 +13,12 @@ const recentMax = 20
 const recentFailuresMax = 10
 const openMsMin = 1_000
 const openMsMax = 30_000
-// A trial without a result by then does not keep the provider out.
+// A trial without a result after this time no longer blocks the provider.
 const trialMsMax = 30_000
 
 /**
- * A passive circuit breaker. It opens after three failures in a row, or when half of the last twenty answers failed, and stays open
- * twice as long each time the trial after it fails. In memory only: a restart forgets it.
+ * A passive circuit breaker. It opens after three failures in a row, or when half of the last twenty answers failed. It stays open
+ * twice as long each time the trial request after it fails. Kept in memory: a restart resets it.
  */
 export class Breaker {
   readonly #options: BreakerOptions
@@ -48,7 +48,7 @@ export class Breaker {
     return state === 'closed' || (state === 'half-open' && this.#options.now() >= (this.#trialUntil ?? 0))
   }
 
-  /** A request is sent. Its result follows: `succeeded`, `failed`, or `released` when there is none. */
+  /** A request is sent. Call `succeeded` or `failed` next, or `released` when there is no result. */
   begin(): void {
     if (this.state === 'half-open') this.#trialUntil = this.#options.now() + trialMsMax
   }
@@ -58,7 +58,7 @@ export class Breaker {
   }
 
   succeeded(): void {
-    // An answer that began before the breaker opened says nothing about now.
+    // An answer that began before the breaker opened says nothing about the provider's current state.
     if (this.state === 'open') return
     if (this.#isHalfOpen) this.#close()
     this.#failuresInRow = 0
@@ -75,7 +75,7 @@ export class Breaker {
     if (state === 'half-open' || isBroken) this.#openLonger()
   }
 
-  /** Opens for a given time: a provider that names one in `Retry-After` is not asked before. */
+  /** Opens for a given time, for example from `Retry-After`. */
   open(openMs: number): void {
     const until = this.#options.now() + openMs
     this.#isHalfOpen = false
@@ -84,7 +84,7 @@ export class Breaker {
     this.#options.onOpen?.(openMs)
   }
 
-  /** The result of a probe while open. After a good one the next request is the trial. */
+  /** The result of a probe while open. After a successful probe the next request is the trial. */
   probed(isGood: boolean): void {
     if (this.#openUntil === undefined) return
     if (isGood) this.#halfOpen()

@@ -6,12 +6,12 @@ import { createOrderedCalls, type OrderedCalls } from './ordered-calls.ts'
 import type { EventReader } from './protocol.ts'
 import { readFault } from './upstream-fault.ts'
 
-/** One event may carry the arguments of a call that writes a file. */
+/** One event may contain all arguments of a call that writes a file. */
 const eventCharactersMax = 4 * 1024 * 1024
 
 /**
- * Reads the server-sent events of `POST /chat/completions`. Lenient: servers differ in the names of reasoning, in where usage stands
- * and in how they number calls. Skips what it does not know.
+ * Reads the server-sent events of `POST /chat/completions`. Lenient: servers differ in the name of the reasoning member, in the position
+ * of usage, and in how they number calls. Ignores unknown members.
  */
 export function createChatCompletionsReader(hidden: readonly string[] = []): EventReader {
   const answer = createAnswer(hidden)
@@ -30,7 +30,7 @@ export function createChatCompletionsReader(hidden: readonly string[] = []): Eve
   return {
     push,
     end() {
-      // A last event without its empty line is still an event.
+      // Accept a last event without its empty line.
       const events = push('\n\n')
       if (!answer.ended && answer.reason !== undefined) finish(answer)
       if (!answer.ended) fail(answer, 'upstream_ended', 'The answer ended early.')
@@ -45,20 +45,20 @@ export function createChatCompletionsReader(hidden: readonly string[] = []): Eve
   }
 }
 
-/** What has to be remembered of an answer while it is being read. */
+/** State while an answer is being read. */
 type Answer = {
   readonly hidden: readonly string[]
   events: ChatEvent[]
   accepted: boolean
   ended: boolean
-  /** Once it is known; usage may follow. */
+  /** Set by the finish chunk. Usage may follow it. */
   reason: FinishReason | undefined
   usage: unknown
   text: string
-  /** Under the name that the server used: some refuse a further round that comes without it. */
+  /** Under the server's own member name: some servers refuse a further round without it. */
   reasoning: { readonly name: string; text: string } | undefined
   readonly orderedCalls: OrderedCalls
-  /** By their place in the list. */
+  /** By their index in the list. */
   readonly calls: Map<number, Call>
   readonly allCalls: Call[]
 }
@@ -157,7 +157,7 @@ function isText(value: unknown): value is string {
   return typeof value === 'string' && value !== ''
 }
 
-/** DeepSeek and others say `reasoning_content`; vLLM, OpenRouter and Ollama `reasoning`. A server that sends both sends the same twice. */
+/** DeepSeek and others send `reasoning_content`; vLLM, OpenRouter and Ollama `reasoning`. Servers that send both send one text twice. */
 function addReasoning(answer: Answer, delta: JsonObject): void {
   const name = isText(delta.reasoning_content) ? 'reasoning_content' : 'reasoning'
   const text = delta[name]
@@ -167,7 +167,7 @@ function addReasoning(answer: Answer, delta: JsonObject): void {
   answer.events.push({ type: 'reasoning', text })
 }
 
-/** A fragment that has another id and a name begins another call, also where the server gives all calls the same index. */
+/** A fragment with a new id and a name begins another call, even where the server gives all calls the same index. */
 function addCall(answer: Answer, chunkId: unknown, fragment: JsonObject, position: number): void {
   const index = typeof fragment.index === 'number' ? fragment.index : position
   const called = isObject(fragment.function) ? fragment.function : {}
@@ -176,7 +176,7 @@ function addCall(answer: Answer, chunkId: unknown, fragment: JsonObject, positio
   if (call === undefined || isOther) {
     if (!isText(called.name)) return
     const place = String(answer.allCalls.length)
-    // Every call needs an id, and each answer ids of its own: results are matched by them.
+    // Every call needs an id that is unique within the answer: results are matched by it.
     const id = isText(fragment.id) ? fragment.id : derivedCallId(`${String(chunkId)} ${place}`)
     call = { place, id, name: called.name, arguments: '' }
     answer.calls.set(index, call)
@@ -201,12 +201,12 @@ function readReason(answer: Answer, reason: string): void {
   const failure = failedReasons[reason]
   if (failure !== undefined) fail(answer, failure, 'The model stopped early.')
   else if (reason === 'length' || reason === 'model_length') {
-    // Calls that were cut are left as they are: telling the rest of them would pass broken arguments off as whole.
+    // Leave truncated calls as they are: completing them would present broken arguments as valid.
     answer.reason = 'length'
   } else if (reason === 'content_filter') answer.reason = 'content_filter'
   else {
     answer.events.push(...answer.orderedCalls.finishAll())
-    // Many servers end a round of calls with `stop`.
+    // Many servers end a round with calls with `stop`.
     answer.reason = answer.allCalls.length > 0 ? 'tool_calls' : 'stop'
   }
 }
@@ -226,7 +226,7 @@ function finish(answer: Answer): void {
   answer.ended = true
 }
 
-/** The round as a message, to be sent back with the results of its calls. */
+/** The round as a message, to send back with the results of its calls. */
 function assistantItem({ text, reasoning, allCalls }: Answer): JsonObject {
   return {
     role: 'assistant',
@@ -251,13 +251,13 @@ function fail(answer: Answer, code: string, message: string): void {
   answer.ended = true
 }
 
-/** In the names that `readUsage` reads. */
+/** With the member names that `readUsage` expects. */
 function reportedUsage(usage: JsonObject): JsonObject {
   const prompt = isObject(usage.prompt_tokens_details) ? usage.prompt_tokens_details : {}
   const completion = isObject(usage.completion_tokens_details) ? usage.completion_tokens_details : {}
   const { prompt_tokens: input, completion_tokens: output, total_tokens: total } = usage
   const reasoning = completion.reasoning_tokens
-  // Some servers leave reasoning out of the completion: their total tells.
+  // Some servers do not include reasoning in the completion tokens. Their total shows it.
   const isApart = [input, output, total, reasoning].every(Number.isInteger)
     ? Number(total) === Number(input) + Number(output) + Number(reasoning)
     : false

@@ -7,7 +7,7 @@ import { formatDefinition, functionDefinition, type ModelRequest, type Turn } fr
 
 type ChatContent = string | readonly { readonly type: 'text'; readonly text: string }[]
 
-/** A message of the conversation. What the provider itself wrote goes back exactly as it came. */
+/** A message of the conversation. The provider's own messages are sent back exactly as they came. */
 type ChatMessage =
   | { readonly role: 'system' | 'user'; readonly content: ChatContent }
   | { readonly role: 'assistant'; readonly content: ChatContent | null; readonly tool_calls?: readonly ChatCall[] }
@@ -20,13 +20,13 @@ type ChatCall = {
   readonly function: { readonly name: string; readonly arguments: string }
 }
 
-/** The body of `POST /chat/completions`: only members that most servers know. Some refuse every name that they do not know. */
+/** The body of `POST /chat/completions`: only members that most servers support. Some servers refuse unknown members. */
 export type ChatCompletionsRequest = {
   readonly model: string
   readonly messages: readonly ChatMessage[]
   readonly stream: true
   readonly stream_options: { readonly include_usage: true }
-  /** Not `max_completion_tokens`, which several servers ignore: an ignored limit is an answer that nobody pays for. */
+  /** Not `max_completion_tokens`: several servers ignore it, and output beyond the limit is not paid for. */
   readonly max_tokens: number
   readonly reasoning_effort: ReasoningEffort
   readonly response_format?: object
@@ -37,7 +37,7 @@ export type ChatCompletionsRequest = {
   readonly prompt_cache_key: string
 }
 
-/** The body of a request. `provider` is the id of the one it goes to: messages of other providers are written anew. */
+/** The request body. `provider` is the id of the target: messages of other providers are converted. */
 export function toChatCompletionsRequest(
   request: ModelRequest,
   model: string,
@@ -67,14 +67,14 @@ export function toChatCompletionsRequest(
 function chatMessage(message: Message): ChatMessage {
   switch (message.role) {
     case 'assistant':
-      // A refusal is an answer: few servers know it as a member of its own.
+      // A refusal is sent as an answer: few servers support a `refusal` member.
       return assistantMessage(message.content ?? message.refusal, message.toolCalls)
     case 'tool':
       return { role: 'tool', tool_call_id: message.toolCallId, content: chatContent(message.content) }
     case 'user':
       return { role: 'user', content: chatContent(message.content) }
     default:
-      // Most chat templates have no developer.
+      // Most chat templates have no developer role.
       return { role: 'system', content: chatContent(message.content) }
   }
 }
@@ -84,7 +84,7 @@ function assistantMessage(content: Content | undefined, calls: readonly ToolCall
   return { role: 'assistant', content: said, ...(calls.length > 0 && { tool_calls: calls.map(chatCall) }) }
 }
 
-/** Several servers take nothing but strings, so a single part is one. */
+/** Several servers accept only strings, so a single part becomes one. */
 function chatContent(content: Content): ChatContent {
   if (typeof content === 'string') return content
   return content.length === 1 ? content[0]! : content.map((text) => ({ type: 'text', text }))
@@ -103,7 +103,7 @@ function turnMessages({ provider: writer, items, ...turn }: Turn, provider: stri
   ]
 }
 
-/** `strict` is said only where it is asked for: false is the protocol's default. */
+/** Sent only if true: false is the protocol's default. */
 function chatTool(tool: FunctionTool): object {
   const { type, strict, ...definition } = functionDefinition(tool)
   return { type, function: { ...definition, ...(strict && { strict }) } }

@@ -23,7 +23,7 @@ const sharedParams = new Set([
   'model',
 ])
 
-/** The customer speaks the same protocol. Positions inside differ, so they are left out. */
+/** The customer uses the same protocol. Indices inside a parameter may differ, so they are left out. */
 function chatParam(param: string | undefined): string | undefined {
   const name = param?.split(/[.[]/, 1)[0]
   return name !== undefined && sharedParams.has(name) ? name : undefined

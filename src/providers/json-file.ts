@@ -2,7 +2,7 @@ import { readFileSync, statSync } from 'node:fs'
 
 const fileBytesMax = 1024 * 1024
 
-/** Reads a JSON file that an operator wrote. Throws one line that names the place and quotes nothing: the file can have keys in it. */
+/** Reads a JSON file of the operator. Throws one line that names the position and quotes nothing: the file may contain keys. */
 export function readJsonFile(path: string): unknown {
   const text = readTextFile(path)
   if (text.trim() === '') throw new JsonFileError('the file is empty')
@@ -27,7 +27,7 @@ export function readTextFile(path: string): string {
     if (stats.size > fileBytesMax) {
       throw new JsonFileError(`${path} has ${stats.size} bytes; the limit is ${fileBytesMax}`)
     }
-    // Some editors begin a file with a byte order mark.
+    // Some editors write a byte order mark.
     return readFileSync(path, 'utf8').replace(/^\uFEFF/, '')
   } catch (error) {
     throw error instanceof JsonFileError ? error : new JsonFileError((error as Error).message)
@@ -36,7 +36,7 @@ export function readTextFile(path: string): string {
 
 export class JsonFileError extends Error {}
 
-/** V8 says where, or quotes what is around the place. */
+/** V8 reports the position, or quotes the text around it. */
 function describeSyntaxError(text: string, message: string): string {
   const [, quoted] =
     /^Unexpected token .*?, (?:\.\.\.)?"([\s\S]*?)"(?:\.\.\. )? ?is not valid JSON$/.exec(message) ?? []

@@ -5,12 +5,12 @@ import type { FunctionTool, ToolChoice } from '../inference/chat-tools.ts'
 import { isObject, type JsonObject } from '../inference/parameter.ts'
 import type { ResponseFormat } from '../inference/response-format.ts'
 
-/** One question to a model, in no provider's protocol. Each protocol writes it in its own words. */
+/** One request to a model, independent of the provider's protocol. */
 export type ModelRequest = {
   /** The leading system and developer messages; empty when there are none. */
   readonly instructions: string
   readonly messages: readonly Message[]
-  /** Earlier rounds of the same request, behind the conversation. */
+  /** Earlier rounds of the same request, after the conversation. */
   readonly turns: readonly Turn[]
   readonly tools: readonly FunctionTool[]
   readonly toolChoice: ToolChoice
@@ -29,9 +29,9 @@ export type Turn = {
   readonly provider: string
   /** The output exactly as received, in order: reshaped items are refused. */
   readonly items: readonly JsonObject[]
-  /** Calls that no item contains. */
+  /** Calls that are not part of an item. */
   readonly unlistedCalls: readonly ToolCall[]
-  /** The same output for every other provider. */
+  /** The same output in neutral form, for other providers. */
   readonly text: string
   readonly calls: readonly ToolCall[]
   readonly results: readonly ToolOutput[]
@@ -42,20 +42,20 @@ export type ToolOutput = { readonly callId: string; readonly output: string }
 export type RequestOptions = {
   /** One value for all rounds of a request, so that they share the provider's prompt cache; different for every account. */
   readonly promptCacheKey: string
-  /** What this round may still write; the asked count when left out. */
+  /** The output limit of this round. Default: the client's `max_tokens`. */
   readonly maxOutputTokens?: number | undefined
   readonly turns?: readonly Turn[] | undefined
-  /** Our own tools, behind the client's. */
+  /** Our own tools, after the client's. */
   readonly extraTools?: readonly FunctionTool[] | undefined
-  /** Overrides of what the client asked, for a round that must not call tools, or only one at a time. */
+  /** Overrides the client's choice, for a round that must not call tools, or only one at a time. */
   readonly toolChoice?: ToolChoice | undefined
   readonly parallelToolCalls?: boolean | undefined
 }
 
-/** The Responses API refuses a smaller `max_output_tokens`; the answer is then cut here, at the asked count. */
+/** The Responses API refuses a smaller `max_output_tokens`; we then cut the answer at the client's limit. */
 export const maxOutputTokensMin = 16
 
-/** Pure: the same chat gives the same request, which is what prompt caches need. */
+/** Deterministic: the same chat gives the same request, which prompt caches need. */
 export function toModelRequest(chat: ChatRequest, options: RequestOptions): ModelRequest {
   return {
     ...splitInstructions(chat),
@@ -72,8 +72,8 @@ export function toModelRequest(chat: ChatRequest, options: RequestOptions): Mode
 }
 
 /**
- * Leading system and developer messages are the instructions. They stay among the messages where a provider would otherwise
- * refuse the request: when there is no other message, and when JSON is asked for and only they say so.
+ * Leading system and developer messages become the instructions. They stay messages where a provider would otherwise refuse the
+ * request: when there is no other message, and when JSON is requested and only they mention it.
  */
 function splitInstructions(chat: ChatRequest): Pick<ModelRequest, 'instructions' | 'messages'> {
   const firstOther = chat.messages.findIndex((message) => !isInstruction(message))
@@ -115,7 +115,7 @@ export type FunctionDefinition = {
   readonly strict: boolean
 }
 
-/** With every default written out. */
+/** With all defaults written out. */
 export function functionDefinition({ name, description, parameters, strict }: FunctionTool): FunctionDefinition {
   return {
     type: 'function',
@@ -141,17 +141,17 @@ export function formatDefinition(format: ResponseFormat): FormatDefinition | und
   if (format.type === 'text') return undefined
   if (format.type === 'json_object') return format
   const { type, name, description, schema, strict } = format
-  // Providers insist on a schema where the chat protocol does not: any object will do then.
+  // Providers require a schema where the chat protocol does not: allow any object.
   return { type, name, ...(description !== undefined && { description }), schema: schema ?? { type: 'object' }, strict }
 }
 
-// Members that frame an item rather than being read by the model; framing is bounded by the item count.
+// Members that frame an item and are not read by the model. The item count bounds the framing.
 const framing = new Set(['type', 'role', 'id', 'call_id', 'status', 'phase'])
 
-// Reasoning that only its provider can read. It counts as fewer tokens there than it has bytes here, and how many is unknown.
+// Encrypted reasoning. It has fewer tokens than bytes, but only the provider knows how many.
 const framingAndSealed = new Set([...framing, 'encrypted_content'])
 
-/** Everything that a provider counts as input. Schemas are given as the JSON that is sent. */
+/** Everything that a provider counts as input. Schemas are the JSON that is sent. */
 export function inputOf(request: ModelRequest): {
   readonly texts: readonly string[]
   readonly itemCount: number
@@ -169,7 +169,7 @@ export function inputTexts(request: ModelRequest): string[] {
   return textsOfRequest(request, framing)
 }
 
-/** Of these texts those that can be read and so be counted: where our own count is billed, the rest is not. */
+/** The texts that we can count ourselves: encrypted reasoning is left out, and not billed by our count. */
 export function readableTexts(request: ModelRequest): string[] {
   return textsOfRequest(request, framingAndSealed)
 }
@@ -195,7 +195,7 @@ function collectMessage(message: Message, texts: string[]): void {
   for (const call of message.toolCalls) texts.push(call.name, call.arguments)
 }
 
-/** Items of earlier rounds have shapes of their own, so every string in them counts, except under names that are left out. */
+/** Items of earlier rounds have provider-specific shapes, so every string in them counts, except under the excluded names. */
 function collectTexts(value: unknown, texts: string[], left: ReadonlySet<string>): void {
   if (typeof value === 'string') texts.push(value)
   else if (Array.isArray(value)) for (const entry of value) collectTexts(entry, texts, left)
@@ -204,7 +204,7 @@ function collectTexts(value: unknown, texts: string[], left: ReadonlySet<string>
   }
 }
 
-/** How many things a provider wraps in tokens of its own: instructions, items, the parts of an item, and tools. */
+/** The number of things that a provider wraps in framing tokens: instructions, items, parts of an item, and tools. */
 export function inputItemCount({ instructions, messages, turns, tools }: ModelRequest): number {
   let count = (instructions === '' ? 0 : 1) + tools.length
   for (const message of messages) count += messageItemCount(message)
@@ -231,13 +231,13 @@ function itemPartCount(item: JsonObject): number {
   return calls + (Array.isArray(parts) ? Math.max(1, parts.length) : 1)
 }
 
-/** Values and properties in the schemas: each enum value, and each property after the first of its object, which the item itself covers. */
+/** In the schemas: each enum value, and each property after the first of its object, which the item count covers. */
 function schemaEntryCount({ tools, responseFormat }: ModelRequest): number {
   const format = responseFormat.type === 'json_schema' ? entriesIn(responseFormat.schema) : 0
   return tools.reduce((count, { parameters }) => count + entriesIn(parameters), format)
 }
 
-/** A property that is itself called `enum` or `properties` may be counted once too often, which is on the safe side. */
+/** A property that is itself named `enum` or `properties` may be counted twice, which is safe. */
 function entriesIn(value: unknown): number {
   if (Array.isArray(value)) return value.reduce<number>((count, entry) => count + entriesIn(entry), 0)
   if (!isObject(value)) return 0

@@ -1,26 +1,26 @@
 import type { ChatEvent } from '../inference/chat-events.ts'
 import type { ModelRequest } from './model-request.ts'
 
-/** A protocol that upstream servers speak: how a request is written, and how an answer is read. */
+/** An upstream protocol: builds requests and reads answers. */
 export type Protocol = {
-  /** Below the base address. */
+  /** The path after the base URL. */
   readonly path: string
-  /** The body of a request. `model` is the provider's name for it; `provider` is our id of the provider. */
+  /** The request body. `model` is the provider's name for the model; `provider` is our id of the provider. */
   write(request: ModelRequest, model: string, provider: string): string
-  /** `hidden` are words, such as the upstream's host, that no message may repeat. */
+  /** `hidden` lists words, such as the upstream's host, that no message may contain. */
   createReader(hidden: readonly string[]): EventReader
-  /** What the customer calls a parameter that the upstream complains about; undefined when the customer has none like it. */
+  /** The customer's name for a parameter that the upstream's error names; undefined when the customer has no such parameter. */
   chatParam(param: string | undefined): string | undefined
 }
 
 /** Reads one answer. */
 export type EventReader = {
-  /** The events of the next piece of the stream, however it was cut. */
+  /** The events of the next chunk of the stream. Chunks may be cut anywhere. */
   push(text: string): ChatEvent[]
-  /** The stream is over: a failure, unless its end was announced before. */
+  /** The stream has ended: a failure unless the answer was complete. */
   end(): ChatEvent[]
-  /** True once `finish` or `failed` came; whatever follows is ignored. */
+  /** True after `finish` or `failed`. Later input is ignored. */
   readonly ended: boolean
-  /** True once the answer is whole, although more (its usage) may follow: a connection that breaks now breaks nothing. */
+  /** True once the answer is complete, although its usage may follow: a broken connection is then no failure. */
   readonly isComplete: boolean
 }

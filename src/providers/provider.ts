@@ -14,7 +14,7 @@ const protocols: Readonly<Record<UpstreamProtocol, Protocol>> = { responses, 'ch
 export type Clock = {
   /** Monotonic milliseconds. */
   readonly now: () => number
-  /** Runs once after this time; returns what cancels it. Must not keep the process alive. */
+  /** Calls the function once after this time. Returns a cancel function. Must not keep the process alive. */
   readonly schedule: (milliseconds: number, run: () => void) => () => void
 }
 
@@ -23,9 +23,9 @@ export type ProviderHealth = {
   readonly state: BreakerState
   readonly requestsUnderWay: number
   readonly concurrencyMax: number
-  /** Models that this provider does not serve at the moment, as it calls them. */
+  /** Models that this provider currently does not serve, by its own names. */
   readonly modelsOut: readonly string[]
-  /** Moving average of the time to the head of an answer; undefined before the first one. */
+  /** Moving average of the time to the response headers; undefined before the first answer. */
   readonly firstByteMs: number | undefined
   /** Answers and failures since the provider was configured. */
   readonly succeeded: number
@@ -33,10 +33,10 @@ export type ProviderHealth = {
   readonly lastFailure: { readonly code: string; readonly message: string; readonly agoMs: number } | undefined
 }
 
-// A change of pace shows after a few answers; a single slow one does not.
+// The weight of one answer: a change of speed shows after a few answers, a single slow answer does not.
 const newestShare = 0.2
 
-/** One provider: its connections, and what its answers say about its health. */
+/** One provider: its connections, and its health as its answers show it. */
 export class Provider {
   readonly settings: ProviderSettings
   readonly upstream: Upstream
@@ -82,13 +82,13 @@ export class Provider {
     this.#models.get(model)?.begin()
   }
 
-  /** There is no result: the client left, or the customer's own request was refused. */
+  /** There is no result: the client disconnected, or the customer's own request was refused. */
   released(model: string): void {
     this.#breaker.released()
     this.#models.get(model)?.released()
   }
 
-  /** The head of an answer came after this time. */
+  /** Response headers arrived after this time. */
   answered(ms: number): void {
     this.#firstByteMs =
       this.#firstByteMs === undefined ? ms : this.#firstByteMs + newestShare * (ms - this.#firstByteMs)
@@ -107,7 +107,7 @@ export class Provider {
       this.#breaker.failed()
       return
     }
-    // The server answers.
+    // The server responds.
     this.#breaker.succeeded()
     const breaker = this.#breakerOf(model)
     if (error instanceof OverloadedError) breaker.open(error.retryAfterMs ?? 0)
@@ -133,7 +133,7 @@ export class Provider {
     }
   }
 
-  /** Takes no more requests; those under way go on to their end. */
+  /** Accepts no more requests. Requests in flight continue. */
   retire(): Promise<void> {
     this.#cancelProbe?.()
     return this.upstream.retire()
@@ -163,7 +163,7 @@ export class Provider {
   }
 }
 
-/** A rate limit, or a request that the provider does not understand for this model. */
+/** A rate limit, or a request that the provider does not support for this model. */
 function isAboutModel(error: ServiceError): boolean {
   if (error instanceof OverloadedError) return true
   const status = error instanceof UpstreamError ? error.upstreamStatus : undefined

@@ -6,14 +6,14 @@ import { InvalidAmountError, parse } from '../money/usdc.ts'
 import { JsonFileError, readJsonFile, readTextFile } from './json-file.ts'
 import type { ProviderSettings, Rates, Route } from './routes.ts'
 
-/** What PROVIDERS_FILE says. */
+/** The content of PROVIDERS_FILE. */
 export type ProvidersFile = {
   readonly providers: readonly ProviderSettings[]
-  /** Undefined: the models come from elsewhere, and every provider serves all of them. */
+  /** Undefined: the models are configured elsewhere, and every provider serves all of them. */
   readonly models: readonly ListedModel[] | undefined
 }
 
-/** A model with its upstreams. `entry` has the members that are not about them. */
+/** A model with its upstreams. `entry` has the other members. */
 export type ListedModel = { readonly entry: JsonObject; readonly routes: readonly Route[] }
 
 export type ProviderDefaults = { readonly timeouts: UpstreamTimeouts; readonly concurrencyMax: number }
@@ -33,7 +33,7 @@ export function readProvidersFile(path: string, defaults: ProviderDefaults): Pro
   return file
 }
 
-/** PROVIDERS_FILE cannot be used: the service does not start, or goes on with what it had. */
+/** PROVIDERS_FILE is invalid: the service does not start, or keeps its previous settings. */
 export class InvalidProvidersFileError extends OperatorError {
   constructor(problems: readonly string[]) {
     const lines = problems.map((problem) => (problem.endsWith('.') ? problem : `${problem}.`))
@@ -60,7 +60,7 @@ const providerMembers = [
 ]
 const costMembers = ['input_cost_per_million', 'cached_input_cost_per_million', 'output_cost_per_million']
 const upstreamMembers = ['provider', 'model', 'priority', 'weight', ...costMembers]
-/** About the connection and the body, or set by us. */
+/** Headers of the connection and the body, and those that we set. */
 const reservedHeaders = new Set([
   ...['accept', 'connection', 'content-encoding', 'content-length', 'content-type', 'expect', 'host', 'keep-alive'],
   ...['proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'],
@@ -73,7 +73,7 @@ const costMax = parse('10000')
 
 type Surroundings = { readonly defaults: ProviderDefaults; readonly folder: string }
 
-/** Reads everything that can be read, and notes what cannot: one line for each mistake, which names its place. */
+/** Reads everything that is valid and collects one line, with its position, for each mistake. */
 class FileReader {
   readonly #problems: string[]
   readonly #defaults: ProviderDefaults
@@ -176,7 +176,7 @@ class FileReader {
     }
   }
 
-  /** A key with other characters could not be sent: each request would fail. */
+  /** A key with other characters cannot be sent: every request would fail. */
   #headerText(key: string, place: string): string | undefined {
     if (/^[\x21-\x7e]{1,4000}$/.test(key)) return key
     return this.#note(undefined, `${place} must be one line of ASCII characters without spaces`)

@@ -2,8 +2,8 @@
 export type Ranked = { readonly provider: string; readonly priority: number; readonly weight: number }
 
 /**
- * Lower priorities first. Within one priority by weighted rendezvous hashing: a key always gets the same order, keys are shared out
- * by weight, and an upstream that comes or goes moves only its own keys.
+ * Lower priorities first. Within one priority, weighted rendezvous hashing: a key always gets the same order, keys are distributed by
+ * weight, and adding or removing an upstream moves only its own keys.
  */
 export function orderByKey<Upstream extends Ranked>(upstreams: readonly Upstream[], key: string): Upstream[] {
   const scored = upstreams.map((upstream) => ({
@@ -14,7 +14,7 @@ export function orderByKey<Upstream extends Ranked>(upstreams: readonly Upstream
   return scored.map(({ upstream }) => upstream)
 }
 
-/** A number between 0 and 1, both excluded: FNV-1a, finished as MurmurHash3 does, since FNV alone spreads short keys badly. */
+/** A number between 0 and 1, both exclusive: FNV-1a with MurmurHash3's finalizer, because FNV alone distributes short keys badly. */
 function unitHash(text: string): number {
   let hash = 0x811c9dc5
   for (let index = 0; index < text.length; index += 1) hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193)

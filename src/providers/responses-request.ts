@@ -33,10 +33,10 @@ export type FunctionCallOutputItem = {
   readonly output: string | readonly TextPart[]
 }
 
-/** One entry of the input. An output item of an earlier round goes back exactly as it came: reshaped ones are refused. */
+/** One input item. An output item of an earlier round is sent back exactly as it came: the upstream refuses changed ones. */
 export type InputItem = MessageItem | FunctionCallItem | FunctionCallOutputItem | JsonObject
 
-/** The body of `POST /responses`, member for member. */
+/** The body of `POST /responses`. */
 export type ResponsesRequest = {
   readonly model: string
   readonly instructions?: string
@@ -56,7 +56,7 @@ export type ResponsesRequest = {
 
 const callIdCharactersMax = 64
 
-/** The body of a request. `provider` is the id of the one it goes to: items of other providers are written anew. */
+/** The request body. `provider` is the id of the target: items of other providers are converted. */
 export function toResponsesRequest(request: ModelRequest, model: string, provider: string): ResponsesRequest {
   const { instructions, reasoningEffort: effort, temperature } = request
   const format = formatDefinition(request.responseFormat)
@@ -65,7 +65,7 @@ export function toResponsesRequest(request: ModelRequest, model: string, provide
     ...(instructions !== '' && { instructions }),
     input: [...request.messages.flatMap(inputItems), ...request.turns.flatMap((turn) => turnItems(turn, provider))],
     stream: true,
-    // The upstream stores answers by default.
+    // By default the upstream stores answers.
     store: false,
     include: ['reasoning.encrypted_content'],
     max_output_tokens: request.maxOutputTokens,
@@ -112,8 +112,8 @@ function outputOf(content: Content): string | readonly TextPart[] {
 }
 
 /**
- * What an assistant said comes before what it called. Calls are paired by `call_id` alone: an item id that the upstream
- * has not stored breaks the pairing. A message of reasoning only leaves an empty one, so that turns still alternate.
+ * An assistant's text comes before its calls. Calls are paired by `call_id` only: an item id that the upstream has not stored
+ * breaks the pairing. A message with only reasoning becomes an empty one, so that turns still alternate.
  */
 function assistantItems(message: AssistantMessage): readonly InputItem[] {
   const said: (TextPart | RefusalPart)[] = textsOf(message).map((text) => ({ type: 'output_text', text }))
@@ -128,7 +128,7 @@ function callItem({ id, name, arguments: given }: ToolCall): FunctionCallItem {
   return { type: 'function_call', call_id: callId(id), name, arguments: given }
 }
 
-/** Other providers' ids can be longer than the upstream takes; a hash keeps call and result paired in every request. */
+/** Other providers' ids can be longer than the upstream's limit. A hash keeps call and result paired in every request. */
 function callId(id: string): string {
   return id.length <= callIdCharactersMax ? id : derivedCallId(id)
 }
@@ -139,7 +139,7 @@ function toolMembers({
   parallelToolCalls: parallel,
 }: ModelRequest): Pick<ResponsesRequest, 'tools' | 'tool_choice' | 'parallel_tool_calls'> {
   return {
-    // `strict` is always said: left out, the upstream tries it as true, where the chat protocol means false.
+    // Always sent: without it the upstream tries `strict: true`, while the chat protocol means false.
     ...(tools.length > 0 && { tools: tools.map(functionDefinition), tool_choice: toolChoice(choice) }),
     ...(parallel !== undefined && { parallel_tool_calls: parallel }),
   }

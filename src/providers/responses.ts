@@ -2,7 +2,7 @@ import type { Protocol } from './protocol.ts'
 import { createResponsesReader } from './responses-events.ts'
 import { toResponsesRequest } from './responses-request.ts'
 
-/** OpenAI's Responses API, without anything stored at the provider. */
+/** OpenAI's Responses API, with nothing stored at the provider. */
 export const responses: Protocol = {
   path: '/responses',
   write: (request, model, provider) => JSON.stringify(toResponsesRequest(request, model, provider)),
@@ -10,7 +10,7 @@ export const responses: Protocol = {
   chatParam,
 }
 
-// What the upstream calls a parameter, and what the customer called it. Positions inside differ, so they are left out.
+// The upstream's name of a parameter, and the customer's. Indices inside may differ, so they are left out.
 const chatNames: readonly (readonly [upstream: string, chat: string])[] = [
   ['input', 'messages'],
   ['instructions', 'messages'],

@@ -13,21 +13,21 @@ import {
   UpstreamTimeoutError,
 } from './upstream-errors.ts'
 
-/** One question to whichever provider of the model can answer it. */
+/** One request to any provider of the model. */
 export type Question = {
-  /** The customer's name of the model. */
+  /** The customer's name for the model. */
   readonly model: string
   readonly request: ModelRequest
-  /** Aborts when the client has left. */
+  /** Aborts when the client disconnects. */
   readonly signal: AbortSignal
-  /** Called for each provider that is asked. */
+  /** Called for each provider that is tried. */
   readonly onAttempt: (provider: string) => AttemptWatch
 }
 
-/** Follows one attempt, for traces and metrics. */
+/** Observes one attempt, for traces and metrics. */
 export type AttemptWatch = {
   readonly headers: Readonly<Record<string, string>> | undefined
-  /** The attempt failed, and another one follows or the question fails. Never called for an attempt that was answered. */
+  /** The attempt failed: another one follows, or the request fails. Not called for a successful attempt. */
   failed(): void
 }
 
@@ -38,22 +38,22 @@ export type RouterOptions = {
   readonly onFailure: (route: Route, error: ServiceError) => void
 }
 
-/** Picks the provider of each question and fails over to the next one before the first output. */
+/** Selects the provider of each request and fails over to the next one before the first output. */
 export class Router {
   readonly #parts: AnswerParts
   #table: RoutingTable
   #providers = new Map<string, Provider>()
 
   constructor({ table, clock, onFailure }: RouterOptions) {
-    // Looked up for each attempt: a reload may have replaced a provider since the question began.
+    // Looked up for each attempt: a reload may have replaced a provider since the request began.
     this.#parts = { providerOf: (id) => this.#providers.get(id), clock, onFailure }
     this.#table = table
     this.use(table)
   }
 
   /**
-   * Replaces the routes. Providers whose settings stay keep their connections and their health; requests under way end where they
-   * began.
+   * Replaces the routes. Providers with unchanged settings keep their connections and their health. Requests in flight stay with their
+   * provider.
    */
   use(table: RoutingTable): void {
     const before = this.#providers
@@ -71,7 +71,7 @@ export class Router {
     return [...this.#providers.values()].map(({ health }) => health)
   }
 
-  /** Rejects with a `ServiceError` when no provider takes the question, and with the signal's reason once aborted. */
+  /** Rejects with a `ServiceError` when no provider accepts the request, and with the signal's reason once aborted. */
   ask(question: Question): Promise<RoutedAnswer> {
     const { routes, deadlineMs } = this.#table
     const candidates = candidatesOf(routes.get(question.model) ?? [], question.request)
@@ -83,7 +83,7 @@ export class Router {
   }
 }
 
-/** Later rounds go to the provider of the round before: it has the prompt in its cache and can read its own items. */
+/** Later rounds go to the provider of the previous round: it has the prompt in its cache and can read its own items. */
 function candidatesOf(routes: readonly Route[], { promptCacheKey, turns }: ModelRequest): readonly Route[] {
   if (routes.length < 2) return routes
   const last = turns.at(-1)?.provider
@@ -101,11 +101,11 @@ type AnswerParts = {
 type Events = AsyncIterator<readonly ChatEvent[], void, undefined>
 
 /**
- * The answer to one question. Until its first output, events are kept back: when the provider fails, the next one is asked and the
- * reader notices nothing. `accepted` is passed on immediately, so that headers can be sent; it may come again.
+ * The answer to one request. Events are buffered until the first output: if the provider fails before that, the next one is tried, and
+ * the reader does not notice. `accepted` is passed on immediately, so that headers can be sent; it may come again.
  */
 export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
-  /** Who answers. It can change until the first output. */
+  /** The provider that answers. It can change until the first output. */
   route!: Route
   readonly #question: Question
   readonly #parts: AnswerParts
@@ -128,7 +128,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     this.#left = routes
   }
 
-  /** Asks provider after provider until one takes the question. */
+  /** Tries one provider after another until one accepts the request. */
   async begin(): Promise<this> {
     for (let failure: ServiceError | undefined; ; ) {
       if (!this.#choose()) throw failure ?? new OverloadedError()
@@ -145,7 +145,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
   }
 
   [Symbol.asyncIterator](): Events {
-    // Without another candidate nothing has to be kept back, and nothing stands between the reader and the provider.
+    // Without another candidate there is no failover, so nothing is buffered.
     this.#isDirect = this.#left.length === 0
     if (this.#isDirect) return this.#events
     return {
@@ -154,7 +154,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     }
   }
 
-  /** Chooses the next provider that is healthy and has room. When all are out, one that is out: it may be back. */
+  /** Selects the next provider that is healthy and has capacity. If there is none, tries an unhealthy one: it may have recovered. */
   #choose(): boolean {
     let chosen: Route | undefined
     for (const route of this.#left) {
@@ -168,7 +168,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     }
     if (chosen === undefined) return false
     this.route = chosen
-    // Never twice on one provider, also when it serves the model under two names.
+    // Never tries a provider twice, even if it serves the model under two names.
     this.#left = this.#left.filter(({ provider }) => provider !== chosen.provider)
     return true
   }
@@ -181,7 +181,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     return provider.upstream.respond(request, route.model, signal, {
       headers: this.#watch.headers,
       totalMsMax: Math.max(1, this.#deadlineMs - this.#startedMs),
-      // With another provider at hand it is asked immediately, unless a kept connection was merely stale.
+      // If another provider is available it is tried immediately, unless a kept connection was merely stale.
       repeats: this.#left.length === 0 ? 'unanswered' : 'stale',
       onEnd: (end) => this.#ended(provider, route, end),
     })
@@ -197,7 +197,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     }
   }
 
-  /** A provider did not take the question. Returns the error, or throws what is no provider's failure. */
+  /** A provider did not accept the request. Returns the error, or throws an error that is not the provider's. */
   #failed(error: unknown): ServiceError {
     const { signal } = this.#question
     if (signal.aborted || !(error instanceof ServiceError)) {
@@ -236,7 +236,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     }
   }
 
-  /** Whether the first output took too long, which is decided, and told to the provider, when it comes. */
+  /** Whether the first output took too long. Determined, and reported to the provider, when it arrives. */
   #isSlow(): boolean {
     if (this.#slow !== undefined || this.#isCommitted || this.#isDirect) return this.#slow ?? false
     const { slowMs } = this.#provider.settings
@@ -252,10 +252,10 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
   }
 }
 
-/** The request itself was refused: another provider would refuse it too, and the customer has to change it. */
+/** The request itself was refused: another provider would refuse it too. The customer has to change it. */
 function isCustomersFault(error: ServiceError): boolean {
   return error instanceof RefusedByModelError || error instanceof ContextLengthExceededError
 }
 
-/** The answer came, but later than `slow_ms`. No customer sees it. */
+/** The answer came, but later than `slow_ms`. Customers never see this error. */
 class SlowError extends UpstreamTimeoutError {}

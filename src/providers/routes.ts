@@ -1,8 +1,8 @@
 import type { UpstreamProtocol, UpstreamTimeouts } from '../config/config.ts'
 
-/** How one provider is reached, and how much may be asked of it. */
+/** How to reach a provider, and its limits. */
 export type ProviderSettings = {
-  /** Our name of it. Customers never see it. */
+  /** Our name for it. Customers never see it. */
   readonly id: string
   readonly protocol: UpstreamProtocol
   readonly baseUrl: string
@@ -15,10 +15,10 @@ export type ProviderSettings = {
   readonly concurrencyMax: number
 }
 
-/** What a provider charges us, in atomic USDC for a million tokens. */
+/** The provider's charge to us, in atomic USDC per million tokens. */
 export type Rates = {
   readonly inputPerMillion: bigint
-  /** Input that the provider had in its prompt cache. */
+  /** Input from the provider's prompt cache. */
   readonly cachedInputPerMillion: bigint
   readonly outputPerMillion: bigint
 }
@@ -26,7 +26,7 @@ export type Rates = {
 /** One provider that serves a model. */
 export type Route = {
   readonly provider: string
-  /** What the provider calls the model. */
+  /** The provider's name for the model. */
   readonly model: string
   /** Lower is tried first. */
   readonly priority: number
@@ -38,8 +38,8 @@ export type Route = {
 
 export type RoutingTable = {
   readonly providers: readonly ProviderSettings[]
-  /** By the customer's name of a model, aliases included. None is empty. */
+  /** By the customer's name for a model, including aliases. No list is empty. */
   readonly routes: ReadonlyMap<string, readonly Route[]>
-  /** The time for one answer, all attempts together. */
+  /** Timeout of one answer, over all attempts. */
   readonly deadlineMs: number
 }

@@ -8,17 +8,17 @@ export type AnswerHead = {
 
 type Controller = Dispatcher.DispatchController
 
-// Backpressure: more than this stays with the upstream until it is read.
+// Backpressure: beyond this, data stays with the upstream until it is read.
 const waitingBytesMax = 16 * 1024
 
 /**
- * One answer of the upstream while it arrives. Fed by undici's parser directly: a stream in between would cost more per chunk than all
- * other processing.
+ * One answer of the upstream while it arrives. undici's parser feeds it directly: a stream in between would cost more per chunk than
+ * all other processing.
  */
 export class UpstreamAnswer implements Dispatcher.DispatchHandler {
-  /** Resolves with the head, or rejects with what went wrong, unexplained. Has to be awaited. */
+  /** Resolves with the response headers, or rejects with the raw error. Must be awaited. */
   readonly head: Promise<AnswerHead>
-  /** Nothing more comes, whether it ended well or not. */
+  /** Nothing more arrives, after success or failure. */
   closed = false
   readonly #head = Promise.withResolvers<AnswerHead>()
   readonly #onClose: (() => void)[] = []
@@ -34,7 +34,7 @@ export class UpstreamAnswer implements Dispatcher.DispatchHandler {
     this.head = this.#head.promise
   }
 
-  /** The next piece; undefined at the end. One reader at a time. */
+  /** The next chunk; undefined at the end. One reader at a time. */
   read(): Promise<Buffer | undefined> | Buffer | undefined {
     const piece = this.#pieces.shift()
     if (piece !== undefined) {
@@ -55,7 +55,7 @@ export class UpstreamAnswer implements Dispatcher.DispatchHandler {
     this.#controller?.abort(reason as Error)
   }
 
-  /** Reads on without keeping anything, so that the connection can be used again; gives up after so many bytes. */
+  /** Reads and discards the rest, so that the connection can be reused. Gives up after this many bytes. */
   discard(bytesMax: number): void {
     this.#isDiscarding = true
     this.#bytesToDiscard = bytesMax - this.#waitingBytes

@@ -4,7 +4,7 @@ import type { Protocol } from './protocol.ts'
 import { type AnswerHead, UpstreamAnswer } from './upstream-answer.ts'
 
 export type UpstreamOptions = {
-  /** Our name of the provider. */
+  /** Our name for the provider. */
   readonly id: string
   readonly protocol: Protocol
   /** Without the protocol's path: `https://api.openai.com/v1`. */
@@ -13,26 +13,26 @@ export type UpstreamOptions = {
   /** Sent with every request. */
   readonly headers?: Readonly<Record<string, string>> | undefined
   readonly timeouts: UpstreamTimeouts
-  /** Requests under way at once; one more is refused rather than queued. */
+  /** Concurrent requests. One more is refused, not queued. */
   readonly connectionsMax: number
 }
 
 type SendOptions = {
   readonly headers: Readonly<Record<string, string>> | undefined
   readonly repeats: Repeats | undefined
-  /** Called with the answer of each request that is sent, before it is. */
+  /** Called with the answer of each request before the request is sent. */
   readonly onSend: (answer: UpstreamAnswer) => void
 }
 
-/** `stale`: where a kept connection turned out to be closed. `unanswered`: also where no connection came about. */
+/** `stale`: retry when a kept connection was already closed. `unanswered`: also when no connection could be opened. */
 export type Repeats = 'stale' | 'unanswered'
 
 export type Connections = {
-  /** Posts a body; resolves with the head of the answer. Rejects with what went wrong, unexplained. */
+  /** Posts a body. Resolves with the response headers, or rejects with the raw error. */
   send(body: string, options: SendOptions): Promise<AnswerHead>
-  /** Asks for the list of models: any answer but 401, 403 and 5xx shows a server that works. */
+  /** Requests the list of models. Any response but 401, 403 and 5xx shows that the server works. */
   probe(): Promise<void>
-  /** Takes no more requests; resolves when those under way have ended. */
+  /** Accepts no more requests. Resolves when those in flight have ended. */
   retire(): Promise<void>
   close(): Promise<void>
 }
@@ -40,7 +40,7 @@ export type Connections = {
 const keepAliveMs = 30_000
 const probeMsMax = 5_000
 
-/** The connections to the upstream, kept alive between requests. */
+/** Keep-alive connections to the upstream. */
 export function createConnections(options: UpstreamOptions): Connections {
   const url = new URL(options.baseUrl)
   const pool = createPool(url, options)
@@ -59,8 +59,8 @@ export function createConnections(options: UpstreamOptions): Connections {
         try {
           return await answer.head
         } catch (error) {
-          // With no connection opened meanwhile, the request travelled on an old one. Another request's may hide that: then
-          // it is not repeated, which is the safe mistake.
+          // If no connection was opened meanwhile, the request used an old one. A connection opened for another request may hide that: then
+          // the request is not retried, which is safe.
           const wasReused = past.openedCount() === openedBefore
           if (isRepeat || !isRepeatable(error, wasReused, past, repeats)) throw error
         }
@@ -92,7 +92,7 @@ function createPool(url: URL, { timeouts, connectionsMax }: UpstreamOptions): Po
     headersTimeout: timeouts.firstByteMs,
     bodyTimeout: timeouts.idleMs,
     keepAliveTimeout: keepAliveMs,
-    // One request, one connection: ending the request ends the upstream's work at once.
+    // One request per connection: ending the request ends the upstream's work immediately.
     pipelining: 1,
     allowH2: false,
   })
@@ -107,7 +107,7 @@ function requestHeaders({ apiKey, headers }: UpstreamOptions): Record<string, st
   }
 }
 
-/** What happened to the pool's connections, to tell whether a failed request can have reached the upstream. */
+/** Counts events of the pool's connections, to tell whether a failed request can have reached the upstream. */
 type Past = { readonly openedCount: () => number; readonly neverOpened: (error: unknown) => boolean }
 
 function watch(pool: Pool): Past {
@@ -126,17 +126,17 @@ function watch(pool: Pool): Past {
 }
 
 /**
- * A request is repeated once, and only where the upstream cannot have begun to answer it: no connection came about, or one
- * that was kept alive turned out to be closed. The latter looks the same when the server died with the request: it may then get the
- * request twice, which costs it work and the customer nothing. A timeout is not repeated (it has cost its time), nor is any status: the
- * upstream has spoken, and the client's own retry is the better judge of when to come back.
+ * A request is retried once, and only if the upstream cannot have begun to answer it: no connection could be opened, or a
+ * kept connection was already closed. If the server died with the request, that looks the same: it may then get the request
+ * twice, which costs it work and the customer nothing. Timeouts and error statuses are not retried: a timeout has used up its time,
+ * and the client knows better when to retry after an error.
  */
 function isRepeatable(error: unknown, wasReused: boolean, past: Past, repeats: Repeats): boolean {
   if (past.neverOpened(error)) return repeats === 'unanswered' && !isTimeout(error)
   return wasReused && isDisconnect(error)
 }
 
-/** One of the limits on connecting, on the head and on silence. */
+/** The timeouts for connecting, for the response headers and for silence. */
 export function isTimeout(error: unknown): boolean {
   return (
     error instanceof errors.ConnectTimeoutError ||

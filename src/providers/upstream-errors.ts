@@ -5,10 +5,10 @@ import type { Fault } from './upstream-fault.ts'
 const retryAfterMsMax = 60_000
 const retryAfterMsDefault = 2_000
 
-/** An answer that is an error instead of a stream. */
+/** An error response instead of a stream. */
 export type Refusal = Pick<AnswerHead, 'statusCode' | 'headers'> & { readonly fault: Fault }
 
-/** `chatParam` says what the customer calls a parameter of the protocol. */
+/** `chatParam` returns the customer's name for a parameter of the protocol. */
 export function refusalError(
   { statusCode, headers, fault }: Refusal,
   chatParam: (param: string | undefined) => string | undefined,
@@ -19,7 +19,7 @@ export function refusalError(
   return new UpstreamError('The model is not available at the moment. Try again.', { upstreamStatus: statusCode })
 }
 
-// The shape of the request is ours, so a complaint about it is our mistake, not the customer's.
+// We build the request, so an error about its shape is our mistake, not the customer's.
 const ourFaults = new Set([
   'unknown_parameter',
   'missing_required_parameter',
@@ -50,7 +50,7 @@ function retryAfterMs(headers: AnswerHead['headers']): number {
   return Math.min(Math.ceil(asked), retryAfterMsMax)
 }
 
-// Codes of a failed answer that are about what the customer sent.
+// Error codes that are caused by the customer's input.
 const promptFaults = new Set([
   'context_length_exceeded',
   'invalid_prompt',
@@ -60,11 +60,11 @@ const promptFaults = new Set([
 ])
 const overloadFaults = new Set(['rate_limit_exceeded', 'server_is_overloaded', 'slow_down', 'overloaded'])
 
-// The operator's account at the provider is empty. It comes with status 429, but a retry in two seconds does not help.
+// The operator's credit at the provider is used up. It comes with status 429, but a retry in two seconds does not help.
 const quotaFault = 'insufficient_quota'
 const quotaRetryMs = 60_000
 
-/** The error to answer with when an answer failed before anything of it was sent. */
+/** The error for an answer that failed before any of it was sent. */
 export function failureError({ code, message }: { readonly code: string; readonly message: string }): ServiceError {
   if (promptFaults.has(code)) return clientError({ code, message })
   if (code === quotaFault) return new QuotaExhaustedError()
@@ -73,7 +73,7 @@ export function failureError({ code, message }: { readonly code: string; readonl
   return new UpstreamError(`The model failed: ${message}${/[.!?]$/.test(message) ? '' : '.'} Try again.`)
 }
 
-/** The model cannot be reached, or fails, or does not let us in. */
+/** The model is unreachable, fails, or refuses our key. */
 export class UpstreamError extends ServiceError {
   readonly code = 'upstream_error'
   /** For the operator's log: 401 and 403 mean that the key is wrong. */
@@ -87,7 +87,7 @@ export class UpstreamError extends ServiceError {
 export class UpstreamTimeoutError extends ServiceError {
   readonly code = 'upstream_timeout'
   constructor(totalMs?: number, cause?: unknown) {
-    // What is left for a second attempt can be a fraction of a second, which tells a customer nothing.
+    // The remaining time of a second attempt can be a fraction of a second, which is no use to a customer.
     const limit = totalMs === undefined || totalMs < 1_000 ? 'in time' : `within ${Math.round(totalMs / 1000)} seconds`
     super(`The model did not answer ${limit}. Try again, or lower max_tokens.`, { cause })
   }
@@ -123,7 +123,7 @@ export class ContextLengthExceededError extends ServiceError {
   }
 }
 
-/** The model takes requests, but not this one. */
+/** The model accepts requests, but not this one. */
 export class RefusedByModelError extends ServiceError {
   readonly code = 'invalid_value'
   constructor(message: string, param: string | undefined) {

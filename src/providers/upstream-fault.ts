@@ -1,13 +1,13 @@
 import { cutText, isObject } from '../inference/parameter.ts'
 
-/** What the upstream says went wrong, fit to be shown to a customer. */
+/** The upstream's error, safe to show to a customer. */
 export type Fault = { readonly code: string; readonly message: string; readonly param: string | undefined }
 
 const messageCharactersMax = 500
 const removed = '[removed]'
 const codePattern = /^[a-z0-9_.-]{1,64}$/i
 
-// Addresses, credentials and account names of the operator: an upstream likes to quote them back.
+// The operator's addresses, credentials and account names: upstreams often quote them.
 const secrets = new RegExp(
   [
     String.raw`\b[a-z][a-z0-9+.-]*://\S+`,
@@ -20,8 +20,8 @@ const secrets = new RegExp(
 )
 
 /**
- * Reads an error as upstreams send it: `{error: {code, message}}`, the same flat, with a `type` in place of a code, or `{error: message}`.
- * Whatever it is, the result has a code and a message.
+ * Parses an upstream's error: `{error: {code, message}}`, the same without nesting, with a `type` instead of a code, or `{error: message}`.
+ * The result always has a code and a message.
  */
 export function readFault(value: unknown, hidden: readonly string[]): Fault {
   const outer = isObject(value) ? value : {}
@@ -35,16 +35,16 @@ export function readFault(value: unknown, hidden: readonly string[]): Fault {
   }
 }
 
-/** Text of the upstream without what it may tell about the operator, on one line and of a bounded length. */
+/** The upstream's text without operator data, on one line and with a bounded length. */
 function scrubbed(text: string, hidden: readonly string[]): string {
-  // Only what can be shown is searched, plus enough for a word that begins there to be known by its whole.
+  // Search only the part that can be shown, plus enough to recognize a word that begins there.
   let shown = text.slice(0, 2 * messageCharactersMax)
   for (const word of hidden) shown = shown.replaceAll(word, removed)
   shown = shown.replaceAll(/[\p{Cc}\s]+/gu, ' ').replaceAll(secrets, removed)
   return cutText(shown.toWellFormed(), messageCharactersMax).trim()
 }
 
-// An `error` event has its own name in the member that elsewhere names the kind of error.
+// An `error` event has its own name in the member that otherwise names the kind of error.
 function isCode(value: unknown): value is string {
   return typeof value === 'string' && value !== 'error' && codePattern.test(value)
 }

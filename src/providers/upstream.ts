@@ -10,43 +10,43 @@ import { readFault } from './upstream-fault.ts'
 
 /** One server of one provider. */
 export type Upstream = {
-  /** Our name of the provider. */
+  /** Our name for the provider. */
   readonly id: string
   /**
-   * Asks for an answer. Rejects with a `ServiceError` when there will be none, and with the signal's reason once aborted.
-   * After that the events never throw for what the upstream does: a broken answer ends with a `failed` event. Each array
-   * is what one read of the network brought, and nothing is read before it is asked for.
+   * Requests an answer. Rejects with a `ServiceError` when there will be none, and with the signal's reason once aborted.
+   * After that the events never throw because of the upstream: a broken answer ends with a `failed` event. Each array is the result of
+   * one read from the network, and nothing is read before the caller asks for it.
    */
   respond(
     request: ModelRequest,
-    /** What the provider calls it. */
+    /** The provider's name for the model. */
     model: string,
     signal: AbortSignal,
     options?: AskOptions,
   ): Promise<AsyncIterable<readonly ChatEvent[]>>
   readonly requestsUnderWay: number
-  /** As many requests are under way as it may have. */
+  /** True at the maximum number of concurrent requests. */
   readonly isFull: boolean
-  /** Asks for something cheap. Rejects when no server answers, or one that is broken or does not accept the key. */
+  /** Sends a cheap request. Rejects when no server responds, when it is broken, or when it refuses the key. */
   probe(): Promise<void>
-  /** Takes no more requests; resolves when those under way have ended. */
+  /** Accepts no more requests. Resolves when those in flight have ended. */
   retire(): Promise<void>
-  /** Ends everything under way. */
+  /** Aborts everything in flight. */
   close(): Promise<void>
 }
 
 export type AskOptions = {
-  /** To be sent beside our own, for tracing. */
+  /** Additional headers, for tracing. */
   readonly headers?: Readonly<Record<string, string>> | undefined
-  /** Which requests without an answer are sent once more; `unanswered` when left out. */
+  /** Which unanswered requests are retried once. Default: `unanswered`. */
   readonly repeats?: Repeats | undefined
-  /** Shortens the timeout for the whole answer. */
+  /** Shortens the timeout of the whole answer. */
   readonly totalMsMax?: number | undefined
-  /** Called once when an answer that began is over. */
+  /** Called once when an answer that began has ended. */
   readonly onEnd?: ((end: AnswerEnd) => void) | undefined
 }
 
-/** `left`: its reader did not wait for the end. */
+/** `left`: the reader stopped before the end. */
 export type AnswerEnd =
   | { readonly type: 'finished' }
   | { readonly type: 'left' }
@@ -56,7 +56,7 @@ type Body = AnswerHead['body']
 
 const errorBytesMax = 64 * 1024
 const errorMsMax = 5_000
-/** A provider that sends without end but writes nothing has failed. Far more than any prompt's sealed reasoning. */
+/** A provider that sends forever without writing output has failed. Far more than the encrypted reasoning of any prompt. */
 const bytesBeforeOutputMax = 16 * 1024 * 1024
 const drainBytesMax = 64 * 1024
 const drainMsMax = 1_000
@@ -87,7 +87,7 @@ export function createUpstream(options: UpstreamOptions): Upstream {
       try {
         const body = protocol.write(request, model, id)
         const response = await connections.send(body, { headers, repeats, onSend: deadline.follow })
-        // The body stops the deadline, not its reader: an answer that is never read must time out too.
+        // The body's end stops the deadline, not its reader: an answer that is never read must time out too.
         response.body.onClose(deadline.stop)
         if (!isEventStream(response)) throw await refusalOf(response, options, hidden)
         return readEvents(response.body, protocol.createReader(hidden), signal, onEnd)
@@ -103,14 +103,14 @@ export function createUpstream(options: UpstreamOptions): Upstream {
 }
 
 type Deadline = {
-  /** From now on this answer is aborted. */
+  /** From here on, an abort ends this answer. */
   readonly follow: (answer: Body) => void
   readonly stop: () => void
 }
 
 /**
- * Aborts the answer when the client leaves, or when the time for the whole answer is up. Stopping it twice is stopping it once.
- * Without an AbortController of its own: that cost more than choosing the provider.
+ * Aborts the answer when the client disconnects, or when its deadline passes. Stopping it twice is harmless.
+ * Has no AbortController of its own: that cost more than selecting the provider.
  */
 function startDeadline(signal: AbortSignal, totalMs: number, onStop: () => void): Deadline {
   let answer: Body | undefined
@@ -160,7 +160,7 @@ async function* readEvents(
   let isOver = false
   let hasOutput = false
   let bytesBeforeOutput = 0
-  // Before the last events are given out: their reader need not come back for more.
+  // Before the last events are returned: the reader may not ask again.
   const ended = (events: readonly ChatEvent[]) => {
     const last = events.at(-1)
     onEnd?.(last?.type === 'failed' ? { type: 'failed', error: failureError(last) } : { type: 'finished' })
@@ -189,7 +189,7 @@ async function* readEvents(
   }
 }
 
-/** Reads UTF-8 that may be cut inside a character. A piece that ends with an ASCII character is not, and needs no decoder. */
+/** Decodes UTF-8 that may be cut inside a character. A chunk that ends with an ASCII character is not cut, and needs no decoder. */
 function createDecoder(): (piece: Buffer) => string {
   let decoder: StringDecoder | undefined
   return (piece) => {
@@ -206,7 +206,7 @@ function brokenOff(error: unknown): ChatEvent {
     : { type: 'failed', code: 'upstream_reset', message: 'The connection to the model was lost during the answer.' }
 }
 
-/** A connection can be used again only when its answer was read to the end, which is near: nothing follows the last event. */
+/** A connection can be reused only if its answer was read to the end. The end is near: nothing follows the last event. */
 function drain(body: Body): void {
   if (body.closed) return
   const timer = setTimeout(() => body.abort(new Error('the answer does not come to its end')), drainMsMax).unref()
@@ -214,7 +214,7 @@ function drain(body: Body): void {
   body.discard(drainBytesMax)
 }
 
-/** The error for an answer that is not a stream of events. Of its body only the beginning is read. */
+/** The error for a response that is not an event stream. Reads only the beginning of its body. */
 async function refusalOf(
   { statusCode, headers, body }: AnswerHead,
   { protocol, timeouts }: UpstreamOptions,
