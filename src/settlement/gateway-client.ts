@@ -132,31 +132,192 @@ const askedAtOnceMax = 16
 /** Payments per call, each about 2 kB. */
 const submittedMax = 64
 
-export function createGatewayClient({
-  url,
-  token,
-  domain,
-  timeoutMs = 10_000,
-  connectionsMax = 16,
-}: GatewayClientOptions): GatewayClient {
-  const { origin, pathname } = new URL(url)
-  const base = pathname.replace(/\/+$/, '')
-  const pool = new Pool(origin, {
-    connections: connectionsMax,
-    headersTimeout: timeoutMs,
-    bodyTimeout: timeoutMs,
-    maxResponseSize: bodyBytesMax,
-    connect: { timeout: timeoutMs },
-  })
+export function createGatewayClient(options: GatewayClientOptions): GatewayClient {
+  return new HttpGatewayClient(options)
+}
 
-  async function ask(method: 'GET' | 'POST', path: string, content?: unknown): Promise<Answer> {
-    return within(timeoutMs, async (signal) => {
-      const { statusCode, body } = await pool.request({
+class HttpGatewayClient implements GatewayClient {
+  readonly #http: GatewayHttp
+  readonly #domain: number
+  /** Of our own gateway; read once. */
+  #extensions: readonly unknown[] | undefined
+
+  constructor(options: GatewayClientOptions) {
+    this.#http = new GatewayHttp(options)
+    this.#domain = options.domain
+  }
+
+  // Payments
+
+  async settle(payments: readonly SubmittedPayment[]): Promise<readonly Submission[]> {
+    const submissions: Submission[] = []
+    if (payments.length > 1 && (await this.#supports('settle-many').catch(() => false))) {
+      for (let start = 0; start < payments.length; start += submittedMax) {
+        submissions.push(...(await this.#settleMany(payments.slice(start, start + submittedMax))))
+      }
+    } else {
+      await eachOf(payments, askedAtOnceMax, async (payment, index) => {
+        submissions[index] = await submit(() => this.#http.ask('POST', '/v1/x402/settle', payment), readSettlement)
+      })
+    }
+    return submissions
+  }
+
+  async #settleMany(payments: readonly SubmittedPayment[]): Promise<readonly Submission[]> {
+    const answer = await this.#http.ask('POST', '/v1/x402/settle-many', { payments }).catch((error: Error) => error)
+    if (answer instanceof Error) return payments.map(() => ({ state: 'unknown', reason: answer.message }))
+    const { status, body } = answer
+    // The gateway was replaced by one without this extension.
+    if (status === 404) this.#extensions = undefined
+    const results = Array.isArray(body?.results) && body.results.length === payments.length ? body.results : undefined
+    return payments.map((_, index) => readSettlement({ status, body: results?.[index] ?? undefined }))
+  }
+
+  async #supports(extension: 'transfer-changes' | 'settle-many'): Promise<boolean> {
+    const answer = this.#extensions ?? (await this.#http.read('/v1/x402/supported'))?.extensions
+    this.#extensions = Array.isArray(answer) ? answer : []
+    return this.#extensions.includes(extension)
+  }
+
+  async findTransfer(from: Address, nonce: Hex): Promise<Transfer | undefined> {
+    const body = await this.#http.read(`/v1/x402/transfers?from=${from}&nonce=${nonce}&pageSize=1`)
+    const [first] = list(body, 'transfers')
+    // A gateway that ignores the parameter returns unrelated transfers.
+    return first === undefined || lower(first.nonce) !== nonce.toLowerCase() ? undefined : readTransfer(first)
+  }
+
+  async transfer(id: string): Promise<Transfer | undefined> {
+    const body = await this.#http.read(`/v1/x402/transfers/${encodeURIComponent(id)}`)
+    return body === undefined ? undefined : readTransfer(body)
+  }
+
+  async listTransfers(
+    search: { readonly from?: Address; readonly to?: Address },
+    after?: string,
+  ): Promise<readonly Transfer[]> {
+    const query = new URLSearchParams({
+      ...search,
+      pageSize: String(listedMax),
+      ...(after === undefined ? {} : { pageAfter: after }),
+    })
+    return list(await this.#http.read(`/v1/x402/transfers?${query}`), 'transfers').map(readTransfer)
+  }
+
+  async news(cursor: string | undefined, open: readonly OpenTransfer[]): Promise<News> {
+    const hasChanges = await this.#supports('transfer-changes')
+    const changes: Changes = hasChanges
+      ? await this.#readChanges(cursor)
+      : { transfers: [], next: cursor, hasMore: false, isRestarted: false }
+    const listed = new Set(changes.transfers.map(({ id }) => id))
+    const asked = open.filter(({ id, isOverdue }) => (isOverdue || !hasChanges) && !listed.has(id))
+    const transfers = [...changes.transfers]
+    const [lost, unanswered]: [string[], string[]] = [[], []]
+    await eachOf(asked, askedAtOnceMax, async ({ id }) => {
+      const found = await this.transfer(id).catch((error: Error) => error)
+      if (found instanceof Error) unanswered.push(id)
+      else if (found === undefined) lost.push(id)
+      else transfers.push(found)
+    })
+    return { ...changes, transfers, lost, unanswered }
+  }
+
+  async #readChanges(cursor: string | undefined): Promise<Changes> {
+    const path = `/v1/x402/transfers?changedAfter=${encodeURIComponent(cursor ?? '')}&pageSize=${changesMax}`
+    const { status, body } = await this.#http.ask('GET', path)
+    if (status === 400 && cursor !== undefined) return { ...(await this.#readChanges(undefined)), isRestarted: true }
+    if (status !== 200 || typeof body?.nextCursor !== 'string') {
+      throw new GatewayUnavailableError(`answered ${status} to the request for changes`)
+    }
+    const transfers = list(body, 'transfers').map(readTransfer)
+    return { transfers, next: body.nextCursor, hasMore: body.hasMore === true, isRestarted: false }
+  }
+
+  async batchGas(): Promise<bigint | undefined> {
+    const body = await this.#http.read('/v1/batches')
+    return body === undefined ? undefined : whole(body.gasUsed)
+  }
+
+  // Balances
+
+  async balance(depositor: Address): Promise<bigint> {
+    return (await this.balances([depositor])).get(depositor)!
+  }
+
+  async balances(depositors: readonly Address[]): Promise<ReadonlyMap<Address, bigint>> {
+    const balances = new Map<string, bigint>()
+    for (let start = 0; start < depositors.length; start += balancesMax) {
+      const sources = depositors
+        .slice(start, start + balancesMax)
+        .map((depositor) => ({ depositor, domain: this.#domain }))
+      const rows = list(await this.#http.read('/v1/balances', { token: 'USDC', sources }), 'balances')
+      for (const row of rows) balances.set(lower(row.depositor), parseDecimal(row.balance))
+    }
+    return new Map(depositors.map((depositor) => [depositor, balances.get(lower(depositor)) ?? 0n]))
+  }
+
+  async processedHeight(): Promise<bigint> {
+    const body = await this.#http.read('/v1/info')
+    const row = list(body, 'domains').find((candidate) => Number(candidate.domain) === this.#domain)
+    if (row === undefined) throw new GatewayUnavailableError(`does not serve domain ${this.#domain}`)
+    return whole(row.processedHeight)
+  }
+
+  // Withdrawals
+
+  async withdraw(burnIntent: BurnIntent, signature: Hex): Promise<Submission> {
+    const order = [{ burnIntent, signature }]
+    return submit(() => this.#http.ask('POST', '/v1/transfer?enableForwarder=true', order), readWithdrawalOrder)
+  }
+
+  async withdrawal(id: string): Promise<GatewayWithdrawal | undefined> {
+    const body = await this.#http.read(`/v1/transfer/${encodeURIComponent(id)}`)
+    return body === undefined ? undefined : readWithdrawal(body)
+  }
+
+  async estimateFee(intent: BurnIntent): Promise<bigint> {
+    const body = await this.#http.read('/v1/estimate?enableForwarder=true', [intent])
+    const [first] = list(body, 'body')
+    return whole((first?.burnIntent as { maxFee?: unknown } | undefined)?.maxFee)
+  }
+
+  close(): Promise<void> {
+    return this.#http.close()
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+}
+
+/** JSON over a pool of connections. */
+class GatewayHttp {
+  readonly #pool: Pool
+  readonly #basePath: string
+  readonly #token: string | undefined
+  readonly #timeoutMs: number
+
+  constructor({ url, token, timeoutMs = 10_000, connectionsMax = 16 }: GatewayClientOptions) {
+    const { origin, pathname } = new URL(url)
+    this.#basePath = pathname.replace(/\/+$/, '')
+    this.#token = token
+    this.#timeoutMs = timeoutMs
+    this.#pool = new Pool(origin, {
+      connections: connectionsMax,
+      headersTimeout: timeoutMs,
+      bodyTimeout: timeoutMs,
+      maxResponseSize: bodyBytesMax,
+      connect: { timeout: timeoutMs },
+    })
+  }
+
+  async ask(method: 'GET' | 'POST', path: string, content?: unknown): Promise<Answer> {
+    return within(this.#timeoutMs, async (signal) => {
+      const { statusCode, body } = await this.#pool.request({
         method,
-        path: `${base}${path}`,
+        path: `${this.#basePath}${path}`,
         headers: {
           accept: 'application/json',
-          ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+          ...(this.#token === undefined ? {} : { authorization: `Bearer ${this.#token}` }),
           ...(content === undefined ? {} : { 'content-type': 'application/json' }),
         },
         ...(content === undefined ? {} : { body: encode(content) }),
@@ -166,8 +327,9 @@ export function createGatewayClient({
     })
   }
 
-  async function read(path: string, content?: unknown): Promise<Record<string, unknown> | undefined> {
-    const { status, body } = await ask(content === undefined ? 'GET' : 'POST', path, content)
+  /** The body of a 200; undefined for a 404. Throws `GatewayUnavailableError` for any other answer. */
+  async read(path: string, content?: unknown): Promise<Record<string, unknown> | undefined> {
+    const { status, body } = await this.ask(content === undefined ? 'GET' : 'POST', path, content)
     // Only a JSON body is the gateway's own answer. A 404 page of a proxy says nothing about the object.
     if (status === 404 && body !== undefined) return undefined
     if (status !== 200 || body === undefined)
@@ -175,135 +337,8 @@ export function createGatewayClient({
     return body
   }
 
-  async function findById(id: string): Promise<Transfer | undefined> {
-    const body = await read(`/v1/x402/transfers/${encodeURIComponent(id)}`)
-    return body === undefined ? undefined : readTransfer(body)
-  }
-
-  // Read once.
-  let extensions: readonly unknown[] | undefined
-  async function supports(extension: 'transfer-changes' | 'settle-many'): Promise<boolean> {
-    const answer = extensions ?? (await read('/v1/x402/supported'))?.extensions
-    extensions = Array.isArray(answer) ? answer : []
-    return extensions.includes(extension)
-  }
-
-  async function settleOne(payment: SubmittedPayment): Promise<Submission> {
-    return submit(() => ask('POST', '/v1/x402/settle', payment), readSettlement)
-  }
-
-  async function settleMany(payments: readonly SubmittedPayment[]): Promise<readonly Submission[]> {
-    const answer = await ask('POST', '/v1/x402/settle-many', { payments }).catch((error: Error) => error)
-    if (answer instanceof Error) return payments.map(() => ({ state: 'unknown', reason: answer.message }))
-    const { status, body } = answer
-    // The gateway was replaced by one without this extension.
-    if (status === 404) extensions = undefined
-    const results = Array.isArray(body?.results) && body.results.length === payments.length ? body.results : undefined
-    return payments.map((_, index) => readSettlement({ status, body: results?.[index] ?? undefined }))
-  }
-
-  async function readChanges(cursor: string | undefined): Promise<Changes> {
-    const path = `/v1/x402/transfers?changedAfter=${encodeURIComponent(cursor ?? '')}&pageSize=${changesMax}`
-    const { status, body } = await ask('GET', path)
-    if (status === 400 && cursor !== undefined) return { ...(await readChanges(undefined)), isRestarted: true }
-    if (status !== 200 || typeof body?.nextCursor !== 'string') {
-      throw new GatewayUnavailableError(`answered ${status} to the request for changes`)
-    }
-    const transfers = list(body, 'transfers').map(readTransfer)
-    return { transfers, next: body.nextCursor, hasMore: body.hasMore === true, isRestarted: false }
-  }
-
-  async function findEach(ids: readonly string[]): Promise<Pick<News, 'transfers' | 'lost' | 'unanswered'>> {
-    const [transfers, lost, unanswered]: [Transfer[], string[], string[]] = [[], [], []]
-    await eachOf(ids, askedAtOnceMax, async (id) => {
-      const found = await findById(id).catch((error: Error) => error)
-      if (found instanceof Error) unanswered.push(id)
-      else if (found === undefined) lost.push(id)
-      else transfers.push(found)
-    })
-    return { transfers, lost, unanswered }
-  }
-
-  async function readBalances(depositors: readonly Address[]): Promise<ReadonlyMap<Address, bigint>> {
-    const balances = new Map<string, bigint>()
-    for (let start = 0; start < depositors.length; start += balancesMax) {
-      const sources = depositors.slice(start, start + balancesMax).map((depositor) => ({ depositor, domain }))
-      const rows = list(await read('/v1/balances', { token: 'USDC', sources }), 'balances')
-      for (const row of rows) balances.set(lower(row.depositor), parseDecimal(row.balance))
-    }
-    return new Map(depositors.map((depositor) => [depositor, balances.get(lower(depositor)) ?? 0n]))
-  }
-
-  return {
-    async settle(payments) {
-      const submissions: Submission[] = []
-      if (payments.length > 1 && (await supports('settle-many').catch(() => false))) {
-        for (let start = 0; start < payments.length; start += submittedMax) {
-          submissions.push(...(await settleMany(payments.slice(start, start + submittedMax))))
-        }
-      } else {
-        await eachOf(payments, askedAtOnceMax, async (payment, index) => {
-          submissions[index] = await settleOne(payment)
-        })
-      }
-      return submissions
-    },
-    async findTransfer(from, nonce) {
-      const body = await read(`/v1/x402/transfers?from=${from}&nonce=${nonce}&pageSize=1`)
-      const [first] = list(body, 'transfers')
-      // A gateway that ignores the parameter returns unrelated transfers.
-      return first === undefined || lower(first.nonce) !== nonce.toLowerCase() ? undefined : readTransfer(first)
-    },
-    transfer: findById,
-    async listTransfers(search, after) {
-      const query = new URLSearchParams({
-        ...search,
-        pageSize: String(listedMax),
-        ...(after === undefined ? {} : { pageAfter: after }),
-      })
-      return list(await read(`/v1/x402/transfers?${query}`), 'transfers').map(readTransfer)
-    },
-    async news(cursor, open) {
-      const hasChanges = await supports('transfer-changes')
-      const changes: Changes = hasChanges
-        ? await readChanges(cursor)
-        : { transfers: [], next: cursor, hasMore: false, isRestarted: false }
-      const listed = new Set(changes.transfers.map(({ id }) => id))
-      const asked = open.filter(({ id, isOverdue }) => (isOverdue || !hasChanges) && !listed.has(id))
-      const found = await findEach(asked.map(({ id }) => id))
-      return { ...changes, ...found, transfers: [...changes.transfers, ...found.transfers] }
-    },
-    async balance(depositor) {
-      return (await readBalances([depositor])).get(depositor)!
-    },
-    balances: readBalances,
-    async processedHeight() {
-      const body = await read('/v1/info')
-      const row = list(body, 'domains').find((candidate) => Number(candidate.domain) === domain)
-      if (row === undefined) throw new GatewayUnavailableError(`does not serve domain ${domain}`)
-      return whole(row.processedHeight)
-    },
-    async withdraw(burnIntent, signature) {
-      return submit(
-        () => ask('POST', '/v1/transfer?enableForwarder=true', [{ burnIntent, signature }]),
-        readWithdrawalOrder,
-      )
-    },
-    async withdrawal(id) {
-      const body = await read(`/v1/transfer/${encodeURIComponent(id)}`)
-      return body === undefined ? undefined : readWithdrawal(body)
-    },
-    async estimateFee(intent) {
-      const body = await read('/v1/estimate?enableForwarder=true', [intent])
-      const [first] = list(body, 'body')
-      return whole((first?.burnIntent as { maxFee?: unknown } | undefined)?.maxFee)
-    },
-    async batchGas() {
-      const body = await read('/v1/batches')
-      return body === undefined ? undefined : whole(body.gasUsed)
-    },
-    close: () => pool.close(),
-    [Symbol.asyncDispose]: () => pool.close(),
+  close(): Promise<void> {
+    return this.#pool.close()
   }
 }
 
