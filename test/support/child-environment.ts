@@ -1,6 +1,7 @@
 import { fileURLToPath } from 'node:url'
 
-const compileCache = fileURLToPath(new URL('../../node_modules/.cache/penny', import.meta.url))
+/** A folder for Node's compile cache. `npm start` does not use it. */
+export const compileCache = fileURLToPath(new URL('../../node_modules/.cache/penny', import.meta.url))
 
 /**
  * What every process that a test starts needs of the environment: no setting of the developer's own, and the compiled code
