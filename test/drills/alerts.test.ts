@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import { parse } from 'yaml'
-import { openPurses } from '../faults/load.ts'
+import { openAccounts } from '../faults/load.ts'
 import { isRunning, startNode } from '../faults/node-process.ts'
 import { preparePenny } from '../support/penny-command.ts'
 import { testDatabase } from '../support/postgres.ts'
@@ -195,7 +195,7 @@ async function startSandbox(port: number, stack: AsyncDisposableStack) {
 async function startWeb(port: number, stack: AsyncDisposableStack) {
   const ledger = await testDatabase()
   stack.defer(() => ledger.drop())
-  const { accountIds, apiKeys } = await openPurses(ledger.database, 2)
+  const { accountIds, apiKeys } = await openAccounts(ledger.database, 2)
   const upstream = await startScriptedUpstream()
   stack.defer(() => upstream.close())
   const finish = (exchange: UpstreamExchange) => {

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 import type { Database } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { findViolations, readRows, type Seen } from '../faults/history.ts'
-import { Load, openPurses } from '../faults/load.ts'
+import { Load, openAccounts } from '../faults/load.ts'
 import { startModelUpstream } from '../faults/model-upstream.ts'
 import { isRunning, type NodeProcess, startNode } from '../faults/node-process.ts'
 import { childrenOf } from '../faults/postgres-server.ts'
@@ -45,7 +45,7 @@ for (const mode of ['synchronous', 'asynchronous'] as const) {
     async run({ path }) {
       await using stack = new AsyncDisposableStack()
       const pair = await Pair.start(dirname(realpathSync(path)), stack)
-      const { accountIds, apiKeys } = await openPurses(pair.primary.database, clients)
+      const { accountIds, apiKeys } = await openAccounts(pair.primary.database, clients)
       if (mode === 'synchronous') await pair.waitForStandby()
       const upstream = await startModelUpstream(1, pace)
       stack.defer(() => upstream.close())

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { after, before } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { openPurses } from '../faults/load.ts'
+import { openAccounts } from '../faults/load.ts'
 import { isRunning, type NodeProcess, startNode } from '../faults/node-process.ts'
 import { assertBooksClosed } from '../support/audit.ts'
 import { type TestDatabase, testDatabase } from '../support/postgres.ts'
@@ -35,7 +35,7 @@ const running = new Set<ChildProcess>()
 
 before(async () => {
   ledger = await testDatabase()
-  apiKeys = (await openPurses(ledger.database, clients)).apiKeys
+  apiKeys = (await openAccounts(ledger.database, clients)).apiKeys
   upstream = await startScriptedUpstream(async (exchange) => {
     exchange.send(created)
     for (let word = 0; word < words; word += 1) {

@@ -15,7 +15,7 @@ import { type TestDatabase, testDatabase } from '../support/postgres.ts'
 import type { NodeProcess } from './node-process.ts'
 import { openStage } from './stage.ts'
 
-// Clocks that are wrong: those of the nodes, which decide nothing, and the database's, which decides.
+// Wrong clocks: those of the nodes, which decide nothing, and the database's, which decides everything.
 
 const hourMs = 3_600_000
 
@@ -29,7 +29,7 @@ test('nodes whose clocks are hours ahead, hours behind, or jump: every charge is
     clients: 8,
   })
   await stage.untilAnswered(40)
-  // What one holds when it dies is ended by the others, whatever time they believe it is, and nothing of theirs is.
+  // When a node dies, the others end its holds and only those, whatever their own clocks say.
   const [ahead, behind, jumping, right] = stage.nodes as [NodeProcess, NodeProcess, NodeProcess, NodeProcess]
   stage.close(ahead)
   ahead.signal('SIGKILL')
@@ -51,7 +51,7 @@ test('nodes whose clocks are hours ahead, hours behind, or jump: every charge is
   await assertBooksClosed(ledger.database)
 })
 
-/** A key that has expired is refused and one that has not is taken, by nodes that believe the opposite. */
+/** An expired key is refused and a valid one accepted, by nodes whose clocks say the opposite. */
 async function assertKeysGoByTheDatabase(ledger: TestDatabase, nodes: readonly NodeProcess[]): Promise<void> {
   const account = await openAccount(ledger)
   const key = (laterMs: number) =>
@@ -78,7 +78,7 @@ async function assertKeysGoByTheDatabase(ledger: TestDatabase, nodes: readonly N
   }
 }
 
-/** The attempt before is the one before by the database's clock, not the one whose node believes that it is later. */
+/** The earlier attempt is the earlier one by the database's clock, whatever the clocks of the nodes say. */
 async function assertRetriesPayOnce(ledger: TestDatabase, nodes: readonly NodeProcess[]): Promise<void> {
   const account = await openAccount(ledger)
   const { secret } = await createKey(ledger.database, {
@@ -140,7 +140,7 @@ test('the database’s clock goes ahead: who was alive takes up its lease again,
   assert.equal(await endOrphanedHolds(database, await openLedger(database, { node: other })), 1)
   await renewLease(database, node, hourMs)
   assert.deepEqual(await holds.end(charge(lost, 500n)), { endedNow: false, status: 'failed', charged: 0n })
-  // It is another day for the database, so it is another day.
+  // The limit's day changes with the database's clock.
   await holds.end(charge(await hold(holds, payer, 1_000n), 1_000n))
   await setClock('0')
   assert.equal(codeOf(await place(holds, payer, 100n)), 'key_limit_exceeded')
@@ -153,7 +153,7 @@ async function openTestDatabase(t: TestContext): Promise<TestDatabase> {
   return ledger
 }
 
-/** A database whose clock can be set: its functions ask `clock_timestamp()`, and find ours before PostgreSQL's own. */
+/** A database with a clock that can be set: its functions call `clock_timestamp()` and find ours before PostgreSQL's own. */
 async function openLedgerWithClock(t: TestContext) {
   const ledger = await openTestDatabase(t)
   await ledger.database.execute(`

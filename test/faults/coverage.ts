@@ -3,24 +3,24 @@ import type { Row, Seen } from './history.ts'
 import type { Generated } from './model-upstream.ts'
 import type { NodeFault, PostgresFault } from './plan.ts'
 
-// Chaos that hits nothing proves nothing: for every fault it is counted in which state it met requests.
+// A fault that hits no request proves nothing: this counts the states of the requests that each fault hit.
 
-/** Where a request can be. */
+/** States of a request. */
 export const states = ['before hold', 'held', 'streaming', 'checkpointed', 'ending'] as const
 export type State = (typeof states)[number]
 
-/** A fault that was done. */
+/** A fault that was injected. */
 export type Done = {
   readonly name: string
-  /** The node that it was done to; all of them when undefined. */
+  /** The affected node; undefined means all of them. */
   readonly node: string | undefined
-  /** Only requests that went through the clients' proxy were met. */
+  /** Only requests through the clients' proxy were affected. */
   readonly proxiedOnly?: boolean
   readonly fromMs: number
   readonly toMs: number
-  /** The requests that had a checkpoint then, by the digits of their ids. */
+  /** The requests with a checkpoint at that time, by the digits of their ids. */
   readonly checkpointed: ReadonlySet<string>
-  /** Known without looking: a failpoint is a state. */
+  /** Known in advance: a failpoint is a state. */
   readonly state?: State | undefined
 }
 
@@ -57,10 +57,10 @@ export function failpointState(fault: NodeFault): State | undefined {
   return fault.type === 'failpoint' ? stateOfFailpoint[fault.name] : undefined
 }
 
-/** Faults without which a run that delivers webhooks has not shown what it should. Requests meet none of them. */
+/** A run that delivers webhooks must inject each of these. They affect no request. */
 export const delivererFaults: readonly string[] = webhookFailpointNames.map((name) => `deliverer: kill at ${name}`)
 
-/** Pairs without which a run has not shown what it should. The rest depends on luck and is only counted. */
+/** A run must hit each of these pairs. Other pairs depend on chance and are only counted. */
 export const mustHit: readonly (readonly [fault: string, states: readonly State[]])[] = [
   ...Object.entries(stateOfFailpoint).map(([name, state]) => [`node: kill at ${name}`, [state]] as const),
   ['node: kill', ['held', 'streaming', 'checkpointed']],
@@ -79,11 +79,11 @@ export const mustHit: readonly (readonly [fault: string, states: readonly State[
 
 export type FaultCount = { faults: number; readonly met: Record<State, number> }
 
-/** How often each fault met a request in each state. */
+/** How often each fault hit a request in each state. */
 export class Coverage {
   readonly #counts: Map<string, FaultCount>
 
-  /** Goes on from the counts of an earlier part of the run. */
+  /** Continues from the counts of an earlier part of the run. */
   constructor(counts: Readonly<Record<string, FaultCount>> = {}) {
     this.#counts = new Map(Object.entries(structuredClone(counts)))
   }
@@ -102,7 +102,7 @@ export class Coverage {
         if (fault.node !== undefined && request.node !== fault.node) continue
         if (fault.proxiedOnly === true && !request.proxied) continue
         for (const state of statesDuring(fault, request, rowOf.get(request.name), generated.get(request.name)?.[0])) {
-          // The one that hit the failpoint is counted already.
+          // The request that hit the failpoint is already counted.
           if (state !== fault.state) count.met[state] += 1
         }
       }
@@ -138,7 +138,7 @@ export class Coverage {
   }
 }
 
-/** In which states a request was while the fault lasted. */
+/** The states of a request while the fault lasted. */
 function statesDuring(
   fault: Done,
   seen: Seen,

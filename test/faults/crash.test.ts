@@ -6,8 +6,8 @@ import { Coverage, mustHit } from './coverage.ts'
 import { PostgresServer } from './postgres-server.ts'
 import { runRound } from './runner.ts'
 
-// The short form of `npm run faults`: each fault at least once, each failpoint twice or more. Which state of a request a fault meets
-// is left to chance here; the long form asks for each. FAULT_SEED repeats a run.
+// The short form of `npm run faults`: each fault at least once, each failpoint at least twice. Chance decides which state of a request
+// a fault hits; the long form requires all of them. FAULT_SEED repeats a run.
 
 const size = { kills: 100, postgresKills: 20 }
 

@@ -3,8 +3,8 @@ import { deliverWebhooks } from '../../src/jobs/deliver-webhooks.ts'
 import { armFailpoint } from '../../src/process/failpoints.ts'
 import { openSafePost } from '../../src/tools/web-tools.ts'
 
-// The webhook job of a node with the role `jobs`, in a process of its own to be killed: such a node also needs a chain, a signer and a
-// gateway, which have nothing to do with webhooks.
+// The webhook job of a node with the role `jobs`, in its own process, so that it can be killed: a whole node of that role also needs a
+// chain, a signer and a gateway, which webhooks do not use.
 
 const { databaseUrl, failpoint } = JSON.parse(process.argv[2]!) as {
   readonly databaseUrl: string
@@ -20,6 +20,6 @@ deliverWebhooks({
     process.exit(1)
   },
   onAttempt: () => {},
-  // The database is killed, too: the job goes on when it is back.
+  // The database is killed too: the job continues once it is back.
   onError: () => {},
 })

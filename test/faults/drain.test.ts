@@ -9,12 +9,12 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { assertBooksClosed } from '../support/audit.ts'
 import { type TestDatabase, testDatabase } from '../support/postgres.ts'
 import { findContradictions, type Row, readRows, type Seen } from './history.ts'
-import { type Address, Load, openPurses } from './load.ts'
+import { type Address, Load, openAccounts } from './load.ts'
 import { type ModelUpstream, startModelUpstream } from './model-upstream.ts'
 import { isRunning, type NodeProcess, startNode } from './node-process.ts'
 import { Random } from './random.ts'
 
-// Processes are stopped while clients are being served, as every deployment does.
+// Processes are stopped while they serve clients, as in every deployment.
 
 const clients = 12
 const pace = { tokensMax: 60, tokenMs: 10, silenceMsMax: 100 }
@@ -39,7 +39,7 @@ test('SIGTERM: what is under way is finished, nothing new is taken, and the proc
   const [node] = stage.nodes
   await stage.underWay()
   stage.close(node!)
-  // Those that were sent before have arrived: the others are not meant.
+  // Wait until requests that were sent before have reached the upstream: later ones may be refused.
   while (stage.load.seen.some((seen) => seen.closedMs === undefined && !stage.upstream.generated.has(seen.name)))
     await pause(pollMs)
   node!.signal('SIGTERM')
@@ -59,7 +59,7 @@ test('SIGTERM: what arrives broken after the door was shut is answered, and harm
   let answer = ''
   broken.on('data', (bytes) => (answer += bytes))
   broken.write(unfinished(stage.apiKeys[0]!))
-  // It was asked to go on: what it has begun is under way.
+  // The server sent `100 Continue`: the request is in progress.
   await once(broken, 'data')
   node!.signal('SIGTERM')
   while (await answers(node!.port)) await pause(pollMs)
@@ -129,18 +129,18 @@ type Stage = {
   readonly apiKeys: readonly string[]
   readonly load: Load
   readonly upstream: ModelUpstream
-  /** Clients are sent there, and no longer. */
+  /** Whether clients are sent to this node. */
   open(node: NodeProcess): void
   close(node: NodeProcess): void
-  /** Resolves when as many streams as there are clients have begun since it was asked. */
+  /** Resolves when as many new streams as there are clients have begun. */
   underWay(): Promise<void>
-  /** A process on the folder of the first, second, … node. */
+  /** Starts a process on the data folder of the n-th node. */
   start(index: number): Promise<NodeProcess>
-  /** Clients go home, nodes end in good order, and the ledger must say what the clients saw. */
+  /** Stops clients and nodes cleanly, and checks the ledger against what the clients saw. */
   end(): Promise<{ readonly held: readonly Held[] }>
 }
 
-/** The beginning of a request that is read from then on. */
+/** The head of a request with a body that follows. */
 function unfinished(apiKey: string): string {
   const headers = { host: 'penny', authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' }
   const lines = Object.entries({ ...headers, 'transfer-encoding': 'chunked', expect: '100-continue' })
@@ -156,7 +156,7 @@ function answers(port: number): Promise<boolean> {
 
 async function openStage(nodeCount: number, { drainMs = 10_000 } = {}): Promise<Stage> {
   const upstream = await startModelUpstream(1, pace)
-  const { accountIds, apiKeys } = await openPurses(ledger.database, clients)
+  const { accountIds, apiKeys } = await openAccounts(ledger.database, clients)
   const folderName = crypto.randomUUID()
   const start = (index: number) => startOne(join(folder, folderName, String(index)), upstream, drainMs)
   const nodes = await Promise.all(Array.from({ length: nodeCount }, (_, index) => start(index)))

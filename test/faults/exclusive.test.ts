@@ -5,7 +5,7 @@ import { atEnd } from '../support/at-end.ts'
 import { testDatabase } from '../support/postgres.ts'
 import { TcpProxy } from './tcp-proxy.ts'
 
-// Two that settle at once could pay a withdrawal and give it back. So whoever cannot be sure to be alone must know it.
+// Two settlement processes at the same time could pay a withdrawal and refund it. A process that may have lost its lock must know it.
 
 test('one has the lock at a time, and the next gets it when it is given back', async (t) => {
   const { url, drop } = await testDatabase()

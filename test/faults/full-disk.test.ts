@@ -10,8 +10,8 @@ import { PostgresServer } from './postgres-server.ts'
 import { moveFolder, SmallDisk } from './small-disk.ts'
 import { openStage } from './stage.ts'
 
-// The disk of the database is full while customers are being served, and has room again a little later. Where nothing may be
-// mounted, `no-room.test.ts` still shows what the service does when the database says that it has none.
+// The disk of the database fills up while customers are served, and is freed a little later. Where nothing can be mounted,
+// `no-room.test.ts` still tests how the service reacts to the database's error.
 
 const clients = 8
 const diskMegabytes = 160
@@ -36,7 +36,7 @@ for (const [what, place] of [
     await stage.untilAnswered(2 * clients)
     disk.fill()
     if (place === 'log') await exhaustLog(postgres)
-    // Answers wait for their charges until there is room: those who are turned away are others.
+    // Requests in progress wait for their charges until there is room. Only new requests are refused.
     for (let group = 0; group < 4; group += 1) stage.moreClients()
     await stage.untilTurnedAway(clients)
     disk.free()
@@ -45,7 +45,7 @@ for (const [what, place] of [
   })
 }
 
-/** A server whose data, or whose write-ahead log, is on the small disk; the other part is not. */
+/** A server with its data, or its write-ahead log, on the small disk. */
 async function startOn(t: TestContext, disk: SmallDisk, place: 'data' | 'log'): Promise<PostgresServer> {
   const large = await mkdtemp(join(tmpdir(), 'penny-faults-'))
   await chmod(large, 0o711)
@@ -59,7 +59,7 @@ async function startOn(t: TestContext, disk: SmallDisk, place: 'data' | 'log'): 
   return postgres
 }
 
-/** Uses up what of the log was allotted before the disk was full: then the server cannot go on, and ends. */
+/** Uses up the space that was allocated to the log before the disk was full: then the server cannot continue, and exits. */
 async function exhaustLog(postgres: PostgresServer): Promise<void> {
   const database = postgres.open('stage', 1)
   try {

@@ -2,8 +2,8 @@ import { openDatabase } from '../../src/db/database.ts'
 import { charge, openLedger, place } from '../support/ledger.ts'
 import type { HammerOrder, HammerResult } from './hammer.test.ts'
 
-// One of several processes that go for the same money at the same time. Every third hold that it wins is charged at once, so
-// that money comes back while others ask for it; every other one of the rest is extended by as much again.
+// One of several processes that compete for the same money. Every third hold that it gets is charged immediately, so that money becomes
+// available while others ask for it; half of the rest are extended by the same amount.
 
 process.once('message', async (order: HammerOrder) => {
   const database = openDatabase({ url: order.databaseUrl, poolMax: 4, applicationName: 'hammer' })

@@ -63,7 +63,7 @@ for (const guard of guards) {
       const account = await findAccount(ledger.database, payer.partition, payer.accountId)
       assert.equal(account?.held, BigInt(won - charged) * quote)
       assert.equal(account.gateway + account.credit - account.spendable, BigInt(extended) * quote)
-      // A charge frees what is in flight, but neither balance nor limit: those are used up by it.
+      // A charge frees in-flight money, but neither balance nor key limit.
       const used = (guard === 'cap' ? won - charged : won) + extended
       total.attempts += attempts * processes
       total.won += won
@@ -82,7 +82,7 @@ for (const guard of guards) {
 
 async function hammer(order: HammerOrder): Promise<HammerResult> {
   const worker = fork(new URL('./hammer-worker.ts', import.meta.url), { execArgv: [] })
-  // Listened for before the worker runs: on a busy machine its exit can be seen before its message.
+  // Listen before the worker runs: on a busy machine its exit can arrive before its message.
   const exited = once(worker, 'exit')
   const answered = once(worker, 'message') as Promise<[HammerResult]>
   const silent = once(worker, 'disconnect').then(() => assert.fail('a worker ended without a result'))

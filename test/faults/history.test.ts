@@ -3,12 +3,12 @@ import { test } from 'node:test'
 import { findContradictions, type Row, type Seen } from './history.ts'
 import type { Generated } from './model-upstream.ts'
 
-// A checker that finds nothing proves nothing: each lie that a ledger could tell is told to it once.
+// A checker that finds nothing proves nothing: each possible contradiction is shown to it once.
 
 const digits = '0190000000007000800000000000000a'
 const id = '01900000-0000-7000-8000-00000000000a'
 
-/** A streamed answer of twenty tokens, as it should be on all three sides. */
+/** A streamed answer of twenty tokens, with matching records on all three sides. */
 const seen: Seen = {
   name: 1_000,
   stream: true,

@@ -2,28 +2,28 @@ import type { Database } from '../../src/db/database.ts'
 import { findViolations as audit } from '../../src/ledger/audit.ts'
 import { type Generated, inputTokens } from './model-upstream.ts'
 
-/** One request as its client saw it. Times are of this machine's clock, which is the database's too. */
+/** One request as its client saw it. Times are by this machine's clock, which is also the database's. */
 export type Seen = {
-  /** Its `max_tokens`, which no other request shares. */
+  /** Its `max_tokens`, unique among all requests. */
   readonly name: number
   readonly stream: boolean
   /** The node that it was sent to. */
   readonly node: string
   readonly proxied: boolean
   readonly sentMs: number
-  /** When the client knew that nothing more would come. */
+  /** When the client's connection closed. */
   closedMs: number | undefined
   status: number | undefined
   requestId: string | undefined
-  /** Output that arrived. */
+  /** Received output. */
   tokens: number
-  /** The answer came to its proper end. */
+  /** The answer was received completely. */
   whole: boolean
-  /** What it was told to cost. */
+  /** The cost in the response. */
   cost: bigint | undefined
-  /** The code of the error that it was told. */
+  /** The error code in the response. */
   error: string | undefined
-  /** The client hung up of its own will. */
+  /** The client closed the connection itself. */
   left: boolean
 }
 
@@ -46,7 +46,7 @@ export type History = {
   readonly seen: readonly Seen[]
   readonly generated: ReadonlyMap<number, readonly Generated[]>
   readonly rows: readonly Row[]
-  /** What a stream may generate between two checkpoints: a crash may charge so much more than the client received. */
+  /** The most tokens that a stream generates between two checkpoints: after a crash, the charge may exceed the received output by this. */
   readonly checkpointTokensMax: number
 }
 
@@ -62,21 +62,21 @@ export async function readRows(database: Database, accountIds: readonly string[]
   )
 }
 
-/** What the auditor has to say, at any time. */
+/** The auditor's findings. */
 export async function findViolations(database: Database): Promise<readonly string[]> {
   const violations = await audit(database)
   return violations.map(({ invariant, subject, detail }) => `${invariant} is broken at ${subject}: ${detail}`)
 }
 
-/** The requests that a node still holds. */
+/** The open holds of a node. */
 export async function findOpenHolds(database: Database, node: string): Promise<readonly string[]> {
   const rows = await database.query<{ id: string }>('select id from holds where node::text = $1', [node])
   return rows.map(({ id }) => id)
 }
 
 /**
- * Compares what clients saw and what the model generated with what the ledger says; every difference is a sentence. An answer
- * that was acknowledged is in the ledger once, at the price that was told; what is charged was asked for and delivered.
+ * Compares what clients received and what the model generated with the ledger. Returns one sentence per difference. A completed answer
+ * is in the ledger once, at the reported price; whatever is charged was requested and delivered.
  */
 export function findContradictions(history: History): readonly string[] {
   const asked = new Map(history.seen.map((seen) => [seen.name, seen]))
@@ -116,7 +116,7 @@ function contradictionsOf(seen: Seen, rows: readonly Row[], history: History): s
   ]
 }
 
-/** Nothing in the ledger: then nothing may have come of it. */
+/** The ledger has no row: nothing may have been generated or delivered. */
 function unheld(seen: Seen, generated: readonly Generated[]): string[] {
   return [
     ...(seen.whole ? ['answered, and not in the ledger'] : []),
@@ -129,7 +129,7 @@ function acknowledged(seen: Seen, row: Row): string[] {
   return [
     ...(seen.requestId === id ? [] : [`told to be ${seen.requestId}`]),
     ...(seen.cost === row.charged ? [] : [`told to cost ${seen.cost}, charged ${row.charged}`]),
-    // A node that slept past its lease delivers to the end what another has ended meanwhile.
+    // A node that was paused past its lease finishes answers that another node has already ended.
     ...(row.status === 'succeeded' || row.error === 'interrupted' ? [] : [`whole, and ${row.status} in the ledger`]),
   ]
 }
@@ -164,7 +164,7 @@ function succeeded(seen: Seen, row: Row, generated: Generated | undefined): stri
 // "Say penny." is three tokens; the framing of one message and of the reply three each.
 const promptTokensMax = 9
 
-/** Charged for as many tokens as may be, and at their price. A void is free. */
+/** Checks that the charge is for a permitted number of tokens, at their price. A void is free. */
 function charged(row: Row, tokensMin: number, tokensMax: number): string[] {
   if (row.voided) return tokensMin > 0 ? [`void, and ${tokensMin} tokens were delivered`] : []
   const { prompt, completion } = row
@@ -178,7 +178,7 @@ function charged(row: Row, tokensMin: number, tokensMax: number): string[] {
   ]
 }
 
-/** Of the default model: one unit for a token of input, five for one of output. */
+/** Prices of the default model: one unit per input token, five per output token. */
 function priceOf(prompt: number, completion: number): bigint {
   return BigInt(prompt + 5 * completion)
 }

@@ -11,22 +11,22 @@ import type { Seen } from './history.ts'
 import { word } from './model-upstream.ts'
 import type { Random } from './random.ts'
 
-/** Where a request can be sent, and which process answers there, perhaps behind a proxy. */
+/** Where to send a request, and the process that answers there, directly or through a proxy. */
 export type Address = { readonly port: number; readonly node: string; readonly proxied: boolean }
 
 export type LoadOptions = {
   readonly random: Random
   readonly apiKeys: readonly string[]
-  /** A node that takes requests; undefined when there is none at the moment. */
+  /** A node that accepts requests; undefined while there is none. */
   readonly address: (random: Random) => Address | undefined
-  /** How long the model takes for a token: by it the clients without patience measure theirs. */
+  /** How long the model takes per token: the time unit for clients that hang up early. */
   readonly tokenMs: number
 }
 
-export type Purses = { readonly accountIds: readonly string[]; readonly apiKeys: readonly string[] }
+export type TestAccounts = { readonly accountIds: readonly string[]; readonly apiKeys: readonly string[] }
 
-/** Few accounts, so that requests meet in them; a key for each client. */
-export async function openPurses(database: Database, clients: number): Promise<Purses> {
+/** Few accounts, so that requests compete for them; one key per client. */
+export async function openAccounts(database: Database, clients: number): Promise<TestAccounts> {
   const accounts = [await openAccount(database), await openAccount(database)]
   const apiKeys = Array.from({ length: clients }, async (_, index) => {
     const { partition, id: accountId } = accounts[index % accounts.length]!
@@ -41,12 +41,12 @@ async function openAccount(database: Database): Promise<Account> {
   return account
 }
 
-// Above the upstream's minimum, and above what any answer of the tests generates.
+// Above the upstream's minimum, and above the length of any generated answer.
 const firstName = 1_000
-// A client that is refused, or finds nobody, comes back after a while, as clients do.
+// How long a client waits after a refusal, or when no node accepts requests.
 const pauseMs = 50
 
-/** Clients that ask one thing after another, each with a key of its own, and write down all that they see. */
+/** Clients that send one request after another, each with its own key, and record everything they see. */
 export class Load {
   readonly seen: Seen[] = []
   readonly #options: LoadOptions
@@ -59,13 +59,13 @@ export class Load {
     this.#clients = options.apiKeys.map((apiKey) => this.#ask(apiKey, options.random.branch()))
   }
 
-  /** As many clients again, with the same keys: those that are there may all be waiting for their answers. */
+  /** Doubles the clients, with the same keys: the current ones may all be waiting for their answers. */
   join(): void {
     const { apiKeys, random } = this.#options
     this.#clients.push(...apiKeys.map((apiKey) => this.#ask(apiKey, random.branch())))
   }
 
-  /** Resolves when every client has seen the end of its last request. */
+  /** Resolves when every client has finished its last request. */
   async stop(): Promise<void> {
     this.#stopped = true
     await Promise.all(this.#clients)
@@ -81,7 +81,7 @@ export class Load {
 
   async #askOnce(apiKey: string, { port, node, proxied }: Address, random: Random): Promise<boolean> {
     const seen: Seen = {
-      // The ledger keeps it and the upstream is told: by it all three sides know the request.
+      // The ledger stores it and the upstream receives it: it identifies the request on all three sides.
       name: this.#nextName++,
       stream: random.chance(0.7),
       node,
@@ -97,19 +97,19 @@ export class Load {
       left: false,
     }
     this.seen.push(seen)
-    const patience = random.chance(0.15) ? random.between(0, 30) * this.#options.tokenMs : undefined
+    const hangUpAfterMs = random.chance(0.15) ? random.between(0, 30) * this.#options.tokenMs : undefined
     try {
-      await ask(seen, apiKey, port, patience)
+      await ask(seen, apiKey, port, hangUpAfterMs)
     } catch {
-      // The connection broke: what was seen until then is written down.
+      // The connection broke. Everything received until then is recorded.
     }
     seen.closedMs = Date.now()
     return seen.whole
   }
 }
 
-/** One request by plain HTTP. A client with little patience hangs up when it is over. */
-async function ask(seen: Seen, apiKey: string, port: number, patienceMs: number | undefined): Promise<void> {
+/** One request by plain HTTP. With `hangUpAfterMs` the client closes the connection after that time. */
+async function ask(seen: Seen, apiKey: string, port: number, hangUpAfterMs: number | undefined): Promise<void> {
   const outgoing = request({
     host: '127.0.0.1',
     port,
@@ -122,7 +122,7 @@ async function ask(seen: Seen, apiKey: string, port: number, patienceMs: number 
     seen.left = true
     outgoing.destroy()
   }
-  const timer = patienceMs === undefined ? undefined : setTimeout(leave, patienceMs)
+  const timer = hangUpAfterMs === undefined ? undefined : setTimeout(leave, hangUpAfterMs)
   outgoing.on('error', () => {})
   outgoing.end(
     JSON.stringify({

@@ -29,7 +29,7 @@ import {
 } from '../support/service.ts'
 import { TcpProxy } from './tcp-proxy.ts'
 
-// The database does as it is told and cannot say so, or is not told at all, or is away: on both sides of a request's money.
+// The database executes a statement and its reply is lost, never receives it, or is down: for the hold and for the end of a request.
 
 let ledger: TestDatabase
 let proxy: TcpProxy
@@ -145,7 +145,7 @@ test('a stream that flows when the database goes away ends whole when it is back
   exchange.send(text(' three four five'), completed())
   exchange.end()
   const body = answer.text()
-  // The end was tried, and tried again: only now does the database come back.
+  // The end was attempted at least twice; only now the database comes back.
   const refused = proxy.refused
   while (proxy.refused < refused + 3) await nextTurn()
   void proxy.use({ type: 'pass' })

@@ -17,8 +17,8 @@ import { charge, hold, openLedger, voided } from '../support/ledger.ts'
 import { testDatabase } from '../support/postgres.ts'
 import { until } from '../support/until.ts'
 
-// Nodes hold and end requests on the schema before a migration, while another node brings the database up to the newest, and
-// serve on. What they call are the functions of the ledger, whose signatures have not changed since the first migration.
+// Nodes hold and end requests on the schema before a migration while another node migrates the database, and keep serving. They call the
+// ledger's functions, whose signatures have not changed since the first migration.
 
 const migrations = fileURLToPath(new URL('../../migrations', import.meta.url))
 const files = (await readdir(migrations)).filter((name) => name.endsWith('.sql')).sort()
@@ -44,7 +44,7 @@ for (const [index, file] of files.entries()) {
     const placed = await hold(holds, payer, 1_000n)
     const session = openDatabase({ url, poolMax: 1, applicationName: 'a reader that takes its time' })
     atEnd(t, () => session.close())
-    // The migration waits for a reader, and the calls wait for the migration: they began before it landed and end after it.
+    // The migration waits for a reader, and the calls wait for the migration: they begin before it is applied and end after it.
     const [migrated, calls] = await session.transaction(async (reader) => {
       await reader.query('select from accounts')
       const migrating = migrate(database, migrations)
@@ -87,7 +87,7 @@ test('a guard that a node left behind, dead over its migration, is lifted by the
   assert.deepEqual(await database.query("select from pg_trigger where tgname = 'refuse_earlier_calls'"), [])
 })
 
-/** A database as it was before the file of that place in the row. */
+/** A database as it was before the n-th migration. */
 async function databaseBefore(
   t: TestContext,
   count: number,
@@ -107,7 +107,7 @@ async function openNode(t: TestContext, database: Database, url: string): Promis
   return { holds: await openLedger(pool), payer: await openOldPayer(database) }
 }
 
-/** In words that every schema since the first understands. */
+/** In SQL that works on every schema since the first. */
 async function openOldPayer(database: Database): Promise<Payer> {
   const accountId = randomUUID()
   await database.query("insert into accounts (partition, id, name) values (0, $1, 'test')", [accountId])
@@ -120,7 +120,7 @@ async function openOldPayer(database: Database): Promise<Payer> {
   return { partition: 0, accountId, keyId }
 }
 
-/** Two nodes, each with a few customers that never stop. */
+/** Two nodes, each with a few customers that send requests continuously. */
 async function openTraffic(t: TestContext, database: Database, url: string) {
   const nodes = await Promise.all([openNode(t, database, url), openNode(t, database, url)])
   let stopped = false
@@ -132,7 +132,7 @@ async function openTraffic(t: TestContext, database: Database, url: string) {
       ended += 1
     }
   }
-  // Each node also works on the other's account: a migration must not make them deadlock either.
+  // Each node also uses the other's account: a migration must not make them deadlock either.
   const payers = nodes.map(({ payer }) => payer)
   const working = nodes.flatMap(({ holds }) =>
     Array.from({ length: 8 }, (_, index) => work(holds, payers[index % payers.length]!, index)),

@@ -2,35 +2,35 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { completed, created, startScriptedUpstream, text, type UpstreamExchange } from '../support/scripted-upstream.ts'
 import { Random } from './random.ts'
 
-/** What the upstream knows of one request: the truth about what was generated, and when. */
+/** The upstream's record of one request: what was generated, and when. */
 export type Generated = {
-  /** The request's digits in the ledger: the service names it as the cache key. */
+  /** The digits of the request's id in the ledger: the service sends it as the cache key. */
   readonly digits: string
   readonly arrivedMs: number
   firstOutputMs: number | undefined
   /** When the last event was written. */
   finishedMs: number | undefined
-  /** The service hung up before that. */
+  /** The service closed the connection before that. */
   hungUp: boolean
   tokens: number
 }
 
-/** What an upstream that writes to the end reports as the input of every request. */
+/** The input tokens that the upstream reports for every completed answer. */
 export const inputTokens = 10
 
-/** One token of the tokenizer, wherever it stands. */
+/** Always one token, in any context. */
 export const word = ' penny'
 
 export type ModelUpstream = {
   readonly url: string
-  /** By the request's `max_tokens`, which is its name in these tests; several when it was asked several times. */
+  /** By the request's `max_tokens`, which identifies it in these tests; several when the upstream was asked several times. */
   readonly generated: ReadonlyMap<number, readonly Generated[]>
   close(): Promise<void>
 }
 
 export type Pace = { readonly tokensMax: number; readonly tokenMs: number; readonly silenceMsMax: number }
 
-/** A model that answers each request in a way of its own, which follows from the seed and the request's name alone. */
+/** A model whose answer to a request depends only on the seed and the request's name. */
 export async function startModelUpstream(seed: number, pace: Pace): Promise<ModelUpstream> {
   const generated = new Map<number, Generated[]>()
   const upstream = await startScriptedUpstream(async (exchange) => {
@@ -53,7 +53,7 @@ async function answer(exchange: UpstreamExchange, entry: Generated, random: Rand
   const { outgoing } = exchange
   const tokens = random.between(1, pace.tokensMax)
   exchange.send(created)
-  // Some begin at once, some make their client wait: the time between the hold and the first output must be hit too.
+  // Some begin immediately and some after a pause: faults must also hit the time between the hold and the first output.
   await sleep(random.chance(0.5) ? 0 : random.between(0, pace.silenceMsMax))
   while (entry.tokens < tokens && !outgoing.destroyed) {
     const piece = Math.min(random.between(1, 3), tokens - entry.tokens)

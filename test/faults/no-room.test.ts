@@ -6,8 +6,8 @@ import { completed, created, text } from '../support/scripted-upstream.ts'
 import { getRow, postChat, type TestAccount } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 
-// The database says that it has no room, no memory, or no time: with certainty nothing was written. On both sides of a
-// request's money.
+// The database reports that it has no disk space, memory or time, so certainly nothing was written: for the hold and for the end of a
+// request.
 
 const suite = serviceSuite({}, async ({ database }) => {
   await database.execute(`
@@ -75,7 +75,7 @@ test('no room for the note of a retry: the request is told to come back, not tha
   })
 })
 
-/** While the work lasts no row can be added to that table: of holds, of ends, or of retries. */
+/** While the work runs, no row can be added to that table: holds, ends, or retries. */
 async function refuseWhile<Result>(
   table: 'holds' | 'requests' | 'replays',
   state: string,
@@ -92,7 +92,7 @@ async function refuseWhile<Result>(
   }
 }
 
-/** How often the trigger has said no: a sequence is not rolled back with the transaction that used it. */
+/** How often the trigger has refused: a sequence is not rolled back with its transaction. */
 async function refusals(): Promise<bigint> {
   const [row] = await suite.service.database.query<{ count: bigint }>('select last_value as count from refusals')
   return row!.count

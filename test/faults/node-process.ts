@@ -13,18 +13,18 @@ export type NodeSettings = {
   readonly leaseMs: number
   readonly checkpointMs: number
   readonly drainMs: number
-  /** Any free one unless given. */
+  /** Default: any free port. */
   readonly port?: number
   readonly shutdownDelayMs?: number
-  /** How its own clock goes: milliseconds that it is ahead, or `jumps`, hours back and forth all the time. */
+  /** Its wrong clock: milliseconds ahead, or `jumps` for hours back and forth all the time. */
   readonly clock?: number | 'jumps'
   readonly failpoint?: { readonly name: FailpointName; readonly reach: number } | undefined
   readonly environment?: Readonly<Record<string, string>>
 }
 
-/** One process of the service, as an operator starts it: `penny start`. */
+/** One process of the service, started as an operator does: `penny start`. */
 export type NodeProcess = {
-  /** Its name in the ledger. */
+  /** Its node id in the ledger. */
   readonly id: string
   readonly port: number
   readonly exited: Promise<Exit>
@@ -35,18 +35,18 @@ export type Exit = { readonly code: number | null; readonly signal: NodeJS.Signa
 
 const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const wrongClock = new URL('./wrong-clock.ts', import.meta.url).href
-/** Only for a start that hangs: an exit is noticed immediately, and a start took more than a minute beside a load of 20. */
+/** Only for a start that hangs: an exit is noticed immediately, and at a load of 20 a start took more than a minute. */
 const readyMsMax = 5 * 60_000
 const complaintMax = 4_000
 
-/** The process, or how it ended before it was ready: a failpoint may lie on the way there, and the database may be away. */
+/** The process, or its exit if it ended before it was ready: at a failpoint, or because the database was down. */
 export async function startNode(settings: NodeSettings): Promise<NodeProcess | Exit> {
   const clock = settings.clock === undefined ? [] : ['--import', wrongClock]
   const child = spawn(process.execPath, [...clock, main, 'start', '--json'], {
     env: environmentOf(settings),
     stdio: ['ignore', 'pipe', 'pipe'],
   })
-  // A run that breaks off leaves nothing behind.
+  // If this run is aborted, no process is left behind.
   const abandon = () => void child.kill('SIGKILL')
   process.once('exit', abandon)
   const exited = watch(child).finally(() => process.off('exit', abandon))
@@ -98,7 +98,7 @@ async function watch(child: ChildProcess): Promise<Exit> {
   return { code, signal, complaint }
 }
 
-/** Each process leaves a note of its name and number in its data folder. */
+/** Each process writes its node id and pid into its data folder. */
 async function nodeIdOf(dataDir: string, pid: number): Promise<string> {
   const folder = join(dataDir, 'nodes')
   for (const id of await readdir(folder)) {

@@ -6,28 +6,28 @@ import {
 } from '../../src/process/failpoints.ts'
 import type { Random } from './random.ts'
 
-/** What is done to one node, from its start on. */
+/** A fault of one node. */
 export type NodeFault =
-  /** It dies where it is told to. */
+  /** It dies at a failpoint. */
   | { readonly type: 'failpoint'; readonly name: FailpointName; readonly reach: number }
-  /** It dies at any time. */
+  /** It is killed at a random time. */
   | { readonly type: 'kill'; readonly afterMs: number }
-  /** It sleeps past its lease and wakes up again. */
+  /** It is suspended for longer than its lease, then resumed. */
   | { readonly type: 'pause'; readonly afterMs: number }
   | { readonly type: 'terminate'; readonly afterMs: number }
-  /** Its connections to the database break. */
+  /** Its database connections break. */
   | { readonly type: 'database-cut'; readonly afterMs: number }
-  /** The connections of its clients break. */
+  /** Its clients' connections break. */
   | { readonly type: 'client-cut'; readonly afterMs: number }
-  /** A statement that moves money is carried out, and its reply gets lost; or it never arrives. */
+  /** A statement that moves money is executed and its reply is lost, or it never arrives. */
   | { readonly type: 'lost'; readonly what: 'place_holds' | 'end_requests'; readonly when: 'reply-lost' | 'unheard' }
 
-/** What is done to the process that delivers webhooks. */
+/** A fault of the process that delivers webhooks. */
 export type DelivererFault =
   | { readonly type: 'failpoint'; readonly name: WebhookFailpointName; readonly reach: number }
   | { readonly type: 'kill'; readonly afterMs: number }
 
-/** What is done to PostgreSQL. */
+/** A fault of PostgreSQL. */
 export type PostgresFault = { readonly type: 'kill' | 'restart' | 'pause'; readonly afterMs: number }
 
 export type Plan = {
@@ -37,17 +37,17 @@ export type Plan = {
 }
 
 export type PlanSize = {
-  /** Of processes of the service: half of them at a failpoint, the others at any time. */
+  /** Kills of service processes: half of them at a failpoint, the others at a random time. */
   readonly kills: number
   readonly postgresKills: number
 }
 
-// After so many passings something else would be tested: the next request, mostly.
+// At a higher pass, mostly another request would be hit.
 const reachMax: Partial<Record<FailpointName, number>> = { on_chunk: 40, after_checkpoint: 6 }
 const reachMaxOtherwise = 4
 const deliveriesMax = 8
 
-/** Everything that is going to be done, in a random order that the seed repeats. */
+/** All faults of a round, in a random order that depends on the seed only. */
 export function makePlan(random: Random, { kills, postgresKills }: PlanSize): Plan {
   const share = (divisor: number) => Math.max(1, Math.round(kills / divisor))
   const afterMs = () => random.between(50, 900)

@@ -12,16 +12,16 @@ import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/db/embed
 import { migrate } from '../../src/db/migrate.ts'
 
 const migrations = fileURLToPath(new URL('../../migrations', import.meta.url))
-/** Crash recovery on a disk that others use too. */
+/** Time for crash recovery on a busy disk. */
 const awayMsMax = 180_000
 const pollMs = 10
 
-/** A PostgreSQL to be ill-treated. Whatever is done to it, it comes back. */
+/** A PostgreSQL that faults are injected into. It always comes back. */
 export class PostgresServer {
   readonly #postgres: EmbeddedPostgres
   readonly #folder: string
 
-  /** On a folder of its own, or on the one given, which it takes with it when it ends. */
+  /** Uses a new folder, or the given one. Deletes it at the end. */
   static async start(given?: string): Promise<PostgresServer> {
     const folder = given ?? (await mkdtemp(join(tmpdir(), 'penny-faults-')))
     const onLost = (error: unknown) => console.error('PostgreSQL was not brought back:', error)
@@ -31,11 +31,11 @@ export class PostgresServer {
   private constructor(postgres: EmbeddedPostgres, folder: string) {
     this.#postgres = postgres
     this.#folder = folder
-    // It lives in a session of its own and would outlive a run that breaks off.
+    // It has its own session, so it would outlive an aborted run.
     process.once('exit', this.#abandon)
   }
 
-  /** A place for files of the run. */
+  /** A folder for files of the run. */
   get folder(): string {
     return this.#folder
   }
@@ -44,7 +44,7 @@ export class PostgresServer {
     return join(new URL(this.#postgres.url).searchParams.get('host')!, '.s.PGSQL.5432')
   }
 
-  /** A new database of that name, migrated and empty. */
+  /** Creates an empty, migrated database. */
   async createDatabase(name: string): Promise<Database> {
     await this.#administer(`create database ${name}`)
     const database = this.open(name, 4)
@@ -66,21 +66,21 @@ export class PostgresServer {
     return openDatabase({ url: this.urlOf(name), poolMax, applicationName: 'faults' })
   }
 
-  /** `kill -9` of the server and of every process of it. */
+  /** `kill -9` of the server and all its processes. */
   async kill(): Promise<void> {
     const { pid } = this.#postgres
-    // Stopped, it has no more children. One that was missed would wait for ever for what the others have taken along.
+    // A stopped server starts no more children. A missed child would wait forever for locks of the others.
     send(pid, 'SIGSTOP')
     const children = await childrenOf(pid)
     for (const victim of [pid, ...children]) send(victim, 'SIGKILL')
   }
 
-  /** A fast shutdown, as an operator's restart begins; our launcher brings it up again. */
+  /** A fast shutdown, as in an operator's restart. Our launcher starts the server again. */
   async restart(): Promise<void> {
     send(this.#postgres.pid, 'SIGINT')
   }
 
-  /** The whole server stands still for a while. */
+  /** Suspends the whole server. */
   async pause(ms: number): Promise<void> {
     const { pid } = this.#postgres
     const all = [pid, ...(await childrenOf(pid))]
@@ -110,8 +110,8 @@ export class PostgresServer {
   }
 }
 
-/** Repeats a piece of work until the database answers. Only for what may be done twice. */
-export async function persistently<Result>(work: () => Promise<Result>): Promise<Result> {
+/** Retries until the database answers. Only for work that may run twice. */
+export async function retryUntilConnected<Result>(work: () => Promise<Result>): Promise<Result> {
   const deadline = Date.now() + awayMsMax
   for (;;) {
     try {

@@ -1,4 +1,4 @@
-/** Random numbers that a seed repeats: what a run did can be done again. */
+/** Random numbers that depend on the seed only, so that a run can be repeated. */
 export class Random {
   #state: number
 
@@ -6,7 +6,7 @@ export class Random {
     this.#state = seed | 0
   }
 
-  /** From 0 up to 1, which is never reached (mulberry32). */
+  /** From 0 (inclusive) to 1 (exclusive), by mulberry32. */
   next(): number {
     this.#state = (this.#state + 0x6d2b79f5) | 0
     let mixed = Math.imul(this.#state ^ (this.#state >>> 15), 1 | this.#state)
@@ -14,7 +14,7 @@ export class Random {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296
   }
 
-  /** A whole number; both ends are possible. */
+  /** An integer, both ends inclusive. */
   between(min: number, max: number): number {
     return min + Math.floor(this.next() * (max - min + 1))
   }
@@ -36,7 +36,7 @@ export class Random {
     return shuffled
   }
 
-  /** A source of its own for one part of the work, so that parts that run at once do not disturb each other. */
+  /** An independent source for one part of the work, so that concurrent parts do not affect each other. */
   branch(): Random {
     return new Random(Math.floor(this.next() * 4_294_967_296))
   }

@@ -4,9 +4,9 @@ import { Coverage, delivererFaults, type FaultCount } from './coverage.ts'
 import { PostgresServer } from './postgres-server.ts'
 import { runRound } from './runner.ts'
 
-// `npm run faults`: kills processes of the service and PostgreSQL until there have been enough of them, and asks after each
-// round whether every atomic unit is where it should be. A seed repeats a round: --seed S --rounds 1. What was done is in
-// docs/proof/faults.json after every round, and --resume goes on from there when a run was broken off.
+// `npm run faults`: kills processes of the service and PostgreSQL until the requested numbers are reached, and checks after each round
+// that every atomic unit is where it should be. `--seed S --rounds 1` repeats a round. After every round the results are written to
+// docs/proof/faults.json, and --resume continues an interrupted run from there.
 
 const { values } = parseArgs({
   options: {
@@ -47,7 +47,7 @@ const total: Totals = {
 }
 const coverage = new Coverage(earlier?.coverage)
 
-// Leaves by the door, past which the processes of the run are ended.
+// Exit through `process.exit`, so that the exit handlers end the processes of the run.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => process.exit(1))
 
 const startedMs = performance.now()
@@ -59,7 +59,7 @@ let problems = 0
 try {
   for (let round = firstRound; round < rounds && problems === 0; round += 1) problems = await run(round)
 } catch (error) {
-  // Whole: what broke the round off, and what went wrong in ending it.
+  // Print the whole error: the reason for the failure, and any errors while cleaning up.
   console.error(error)
   problems = 1
 }
@@ -80,7 +80,7 @@ function newRun(): Pick<Note, 'seed' | 'rounds' | 'size'> {
   return { seed: Number(values.seed), rounds: count, size: each }
 }
 
-/** One round, and a line about it. Returns how much is wrong. */
+/** Runs one round and prints a line about it. Returns the number of problems. */
 async function run(round: number): Promise<number> {
   const roundSeed = seed + round
   const result = await runRound({
@@ -99,7 +99,7 @@ async function run(round: number): Promise<number> {
   total.received += result.received
   total.slowestEndMs = Math.max(total.slowestEndMs, result.slowestEndMs)
   const done = round + 1
-  // A single round is the repetition of one, and no proof.
+  // A single round repeats one of another run, and is no proof.
   if (rounds > 1)
     recordProof('faults', {
       seed,

@@ -3,11 +3,11 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../../src/db/database.ts'
 import { type Coverage, type Done, failpointState, faultName, postgresFaultName } from './coverage.ts'
 import { findContradictions, findOpenHolds, findViolations, readRows } from './history.ts'
-import { Load, openPurses } from './load.ts'
+import { Load, openAccounts } from './load.ts'
 import { type ModelUpstream, startModelUpstream } from './model-upstream.ts'
 import { type Exit, isRunning, type NodeProcess } from './node-process.ts'
 import { makePlan, type NodeFault, type Plan, type PlanSize, type PostgresFault } from './plan.ts'
-import { type PostgresServer, persistently } from './postgres-server.ts'
+import { type PostgresServer, retryUntilConnected } from './postgres-server.ts'
 import { Random } from './random.ts'
 import { Slot } from './slot.ts'
 import { Deliverers, findLostEvents, openEndpoints, type Receiver, startReceiver } from './webhooks.ts'
@@ -19,25 +19,25 @@ export type RoundOptions = {
   readonly clients: number
   readonly postgres: PostgresServer
   readonly coverage: Coverage
-  /** Whether events are delivered, by processes that are killed too. */
+  /** Whether webhooks are delivered, by processes that are killed too. */
   readonly deliversWebhooks: boolean
 }
 
 type Progress = { readonly kills: number; readonly postgresKills: number; readonly requests: number }
 
 export type RoundResult = Progress & {
-  /** Requests whose answers came whole. */
+  /** Requests with complete answers. */
   readonly answered: number
-  /** Messages of webhooks, repeated ones included. */
+  /** Webhook messages, including repeated ones. */
   readonly received: number
-  /** The longest that a hold outlived its node. */
+  /** The longest time that a hold existed after its node's end. */
   readonly slowestEndMs: number
   readonly problems: readonly string[]
 }
 
-// Fast, because a run is thousands of short lives: what matters is how often a request is met in each state, not for how long.
+// Short answers: what matters is how often faults hit a request in each state, not for how long.
 const pace = { tokensMax: 50, tokenMs: 10, silenceMsMax: 120 }
-// On an overloaded machine a shorter one of a living node runs out again and again, and a node whose own lease has run out ends nothing.
+// With shorter leases on an overloaded machine, living nodes lose theirs repeatedly, and a node without a lease ends no holds.
 const leaseMs = 2_000
 const checkpointMs = 60
 const drainMs = 5_000
@@ -46,14 +46,14 @@ const endedMsMax = 60_000
 const faultMsMax = 30_000
 const momentMsMax = 10_000
 const pollMs = 20
-// A client sees the end of its connection before the runner hears of the end of the process.
+// A client notices the closed connection before the runner notices the exit of the process.
 const exitLagMs = 50
-// One more piece of the model's may be on its way.
+// One more chunk may be in flight.
 const checkpointTokensMax = Math.ceil(checkpointMs / pace.tokenMs) + 3
 
 /**
- * One round: nodes, clients, a plan of faults that follows from the seed, then peace, and the question whether the ledger
- * says what the clients saw. The round has a database of its own.
+ * One round: nodes, clients, and faults planned from the seed; then a clean stop, and a comparison of the ledger with what the clients
+ * saw. The round has its own database.
  */
 export async function runRound(options: RoundOptions): Promise<RoundResult> {
   const { seed, postgres } = options
@@ -82,7 +82,7 @@ class Round {
   readonly #deliverers: Deliverers
   readonly #random: Random
   readonly #plan: Plan
-  readonly #left: NodeFault[]
+  readonly #remaining: NodeFault[]
   readonly #slots: Slot[] = []
   readonly #done: Done[] = []
   readonly #problems: string[] = []
@@ -106,11 +106,11 @@ class Round {
     this.#deliverers = new Deliverers(database, options.postgres.urlOf(databaseName))
     this.#random = new Random(options.seed)
     this.#plan = makePlan(this.#random.branch(), options.size)
-    this.#left = [...this.#plan.nodes]
+    this.#remaining = [...this.#plan.nodes]
   }
 
   async run(): Promise<RoundResult> {
-    const { accountIds, apiKeys } = await openPurses(this.#database, this.#options.clients)
+    const { accountIds, apiKeys } = await openAccounts(this.#database, this.#options.clients)
     const { deliversWebhooks } = this.#options
     if (deliversWebhooks) await openEndpoints(this.#database, accountIds, this.#receiver)
     for (let index = 0; index < this.#options.nodes; index += 1) this.#slots.push(await this.#openSlot(index))
@@ -130,14 +130,14 @@ class Round {
       this.#workOnPostgres(),
       this.#deliverers.work(deliversWebhooks ? this.#plan.deliverers : []),
     ])
-    await this.#calmDown()
+    await this.#stopCleanly()
     if (deliversWebhooks) await this.#deliverers.drain()
-    return this.#judge(accountIds)
+    return this.#compare(accountIds)
   }
 
-  /** What a round that broke off left running. */
+  /** Stops everything that an aborted round left running. */
   async abandon(): Promise<void> {
-    this.#left.length = 0
+    this.#remaining.length = 0
     this.#deliverers.abandon()
     for (const slot of this.#slots) {
       await slot.close()
@@ -162,21 +162,21 @@ class Round {
     })
   }
 
-  /** Takes faults from the plan until there are none left. */
+  /** Injects the planned faults until none is left. */
   async #work(slot: Slot): Promise<void> {
     for (let fault = this.#take(slot); fault !== undefined; fault = this.#take(slot)) {
-      await this.#inflict(slot, fault)
+      await this.#inject(slot, fault)
     }
     if (slot.node === undefined) await slot.start()
   }
 
-  /** The next fault of the plan; where a process runs, one that needs no new process as long as there is one. */
+  /** The next planned fault. While a process runs, one that needs no new process if possible. */
   #take(slot: Slot): NodeFault | undefined {
-    const next = slot.node === undefined ? 0 : this.#left.findIndex(({ type }) => type !== 'failpoint')
-    return this.#left.splice(Math.max(0, next), 1)[0]
+    const next = slot.node === undefined ? 0 : this.#remaining.findIndex(({ type }) => type !== 'failpoint')
+    return this.#remaining.splice(Math.max(0, next), 1)[0]
   }
 
-  async #inflict(slot: Slot, fault: NodeFault): Promise<void> {
+  async #inject(slot: Slot, fault: NodeFault): Promise<void> {
     if (fault.type === 'failpoint') return this.#dieAt(slot, fault)
     const node = slot.node ?? (await slot.start())
     if (fault.type === 'lost') return this.#lose(slot, node, fault)
@@ -187,11 +187,15 @@ class Round {
       case 'terminate':
         return this.#end(slot, node, faultName(fault), 'SIGTERM')
       case 'pause':
-        return this.#meet(fault, node, () => this.#pause(slot, node))
+        return this.#injectDuringStream(fault, node, () => this.#pause(slot, node))
       case 'database-cut':
-        return this.#meet(fault, node, async () => void slot.back.cutAll(slot.random.pick(['close', 'reset'])))
+        return this.#injectDuringStream(
+          fault,
+          node,
+          async () => void slot.back.cutAll(slot.random.pick(['close', 'reset'])),
+        )
       case 'client-cut':
-        return this.#meet(
+        return this.#injectDuringStream(
           fault,
           node,
           async () => void slot.front.cutAll(slot.random.pick(['close', 'half-close', 'reset'])),
@@ -199,25 +203,25 @@ class Round {
     }
   }
 
-  /** Starts a process that dies at the failpoint, with the clients' requests on it. */
+  /** Starts a process that dies at the failpoint while it serves requests. */
   async #dieAt(slot: Slot, fault: NodeFault & { type: 'failpoint' }): Promise<void> {
     if (slot.node !== undefined) await this.#end(slot, slot.node, 'node: terminate', 'SIGTERM')
     const node = await slot.launch(fault)
     const exit = isRunning(node) ? await within(faultMsMax, node.exited) : node
     if (isRunning(node) && exit === undefined) {
-      // Nothing led past it: an ordinary kill then, and the table will tell if the failpoint was never reached at all.
+      // The failpoint was not reached: kill the process instead. The coverage table shows failpoints that were never reached.
       return this.#end(slot, node, 'node: kill', 'SIGKILL')
     }
     slot.vacate()
     const nodeId = isRunning(node) ? node.id : 'none'
     this.#countKill(exit!, nodeId)
-    await this.#remember({
+    await this.#record({
       name: faultName(fault),
       node: nodeId,
       fromMs: Date.now() - exitLagMs,
       state: failpointState(fault),
     })
-    this.#recover(nodeId)
+    this.#watchRecovery(nodeId)
   }
 
   async #end(slot: Slot, node: NodeProcess, name: string, signal: 'SIGKILL' | 'SIGTERM'): Promise<void> {
@@ -231,8 +235,8 @@ class Round {
     } else if (signal === 'SIGKILL') this.#countKill(exit, node.id)
     else if (exit.code !== 0)
       this.#problems.push(`node ${node.id} after SIGTERM: ${exit.signal ?? exit.code}, ${exit.complaint}`)
-    await this.#remember({ name, node: node.id, fromMs })
-    this.#recover(node.id)
+    await this.#record({ name, node: node.id, fromMs })
+    this.#watchRecovery(node.id)
   }
 
   #countKill({ signal, code, complaint }: Exit, node: string): void {
@@ -240,7 +244,7 @@ class Round {
     else this.#problems.push(`node ${node} was to be killed and ended by itself: ${signal ?? code}, ${complaint}`)
   }
 
-  /** Sleeps until others have ended what it holds, then goes on as if nothing had been. */
+  /** Suspends the node until other nodes have ended its holds, then resumes it. */
   async #pause(slot: Slot, node: NodeProcess): Promise<void> {
     slot.takesRequests = false
     node.signal('SIGSTOP')
@@ -256,13 +260,13 @@ class Round {
   async #lose(slot: Slot, node: NodeProcess, fault: NodeFault & { type: 'lost' }): Promise<void> {
     const fired = slot.back.use({ type: 'cut-on', pattern: fault.what, when: fault.when }).then(() => true)
     const isFired = await within(faultMsMax, fired)
-    if (isFired === true) await this.#remember({ name: faultName(fault), node: node.id, fromMs: Date.now() })
+    if (isFired === true) await this.#record({ name: faultName(fault), node: node.id, fromMs: Date.now() })
     else void slot.back.use({ type: 'pass' })
   }
 
-  /** Does something to a running node at a moment when it hurts, and writes down whom it met. */
-  async #meet(fault: NodeFault, node: NodeProcess, act: () => Promise<void>): Promise<void> {
-    const checkpointed = await this.#moment(node.id)
+  /** Injects a fault into a running node while a stream has something to lose, and records it. */
+  async #injectDuringStream(fault: NodeFault, node: NodeProcess, act: () => Promise<void>): Promise<void> {
+    const checkpointed = await this.#untilStreamHasCheckpoint(node.id)
     const at = Date.now()
     await act()
     const proxiedOnly = fault.type === 'client-cut'
@@ -272,28 +276,28 @@ class Round {
   async #workOnPostgres(): Promise<void> {
     for (const fault of this.#plan.postgres) {
       await sleep(fault.afterMs)
-      await this.#inflictOnPostgres(fault)
+      await this.#injectIntoPostgres(fault)
     }
   }
 
-  async #inflictOnPostgres(fault: PostgresFault): Promise<void> {
+  async #injectIntoPostgres(fault: PostgresFault): Promise<void> {
     const { postgres } = this.#options
-    const checkpointed = await this.#moment(undefined)
+    const checkpointed = await this.#untilStreamHasCheckpoint(undefined)
     const fromMs = Date.now()
     if (fault.type === 'kill') await postgres.kill()
     else if (fault.type === 'restart') await postgres.restart()
     else await postgres.pause(leaseMs / 2)
-    await persistently(() => this.#database.query('select 1'))
+    await retryUntilConnected(() => this.#database.query('select 1'))
     this.#done.push({ name: postgresFaultName(fault), node: undefined, fromMs, toMs: Date.now(), checkpointed })
     if (fault.type === 'kill') this.#postgresKills += 1
   }
 
-  async #remember(fault: Pick<Done, 'name' | 'node' | 'fromMs' | 'state'>): Promise<void> {
+  async #record(fault: Pick<Done, 'name' | 'node' | 'fromMs' | 'state'>): Promise<void> {
     const toMs = Date.now()
     this.#done.push({ ...fault, toMs, checkpointed: await this.#checkpointed() })
   }
 
-  /** Which requests have a checkpoint now; none are known while the database is away. */
+  /** The requests that have a checkpoint now. Empty while the database is down. */
   async #checkpointed(): Promise<ReadonlySet<string>> {
     const rows = await this.#database
       .query<{ id: string }>('select id from holds where prompt_tokens is not null')
@@ -301,26 +305,26 @@ class Round {
     return new Set(rows.map(({ id }) => id.replaceAll('-', '')))
   }
 
-  /** Waits a while for a moment at which there is something to lose: a stream under way that has a checkpoint. */
-  async #moment(node: string | undefined): Promise<ReadonlySet<string>> {
+  /** Waits, up to a limit, until an open stream has a checkpoint, so that a fault has something to lose. */
+  async #untilStreamHasCheckpoint(node: string | undefined): Promise<ReadonlySet<string>> {
     const deadline = Date.now() + momentMsMax
     for (;;) {
       const checkpointed = await this.#checkpointed()
-      const isWorthIt = this.#load!.seen.some((seen) => {
+      const hasCheckpoint = this.#load!.seen.some((seen) => {
         const [generated] = this.#upstream.generated.get(seen.name) ?? []
         if (generated === undefined || seen.closedMs !== undefined || (node !== undefined && seen.node !== node))
           return false
         return generated.finishedMs === undefined && !generated.hungUp && checkpointed.has(generated.digits)
       })
-      if (isWorthIt || Date.now() > deadline) return checkpointed
+      if (hasCheckpoint || Date.now() > deadline) return checkpointed
       await sleep(pollMs)
     }
   }
 
-  /** Watches, beside everything else, that what a dead node held comes to its end, and that the books are right then. */
-  #recover(node: string): void {
+  /** In the background: waits until all holds of a dead node have ended, then audits the ledger. */
+  #watchRecovery(node: string): void {
     const recovered = this.#allEnded(node).then(async () => {
-      this.#problems.push(...(await persistently(() => findViolations(this.#database))))
+      this.#problems.push(...(await retryUntilConnected(() => findViolations(this.#database))))
     })
     this.#recoveries.push(recovered.catch((error: unknown) => void this.#problems.push(String(error))))
   }
@@ -328,7 +332,7 @@ class Round {
   async #allEnded(node: string): Promise<void> {
     const fromMs = Date.now()
     for (;;) {
-      const open = await persistently(() => findOpenHolds(this.#database, node))
+      const open = await retryUntilConnected(() => findOpenHolds(this.#database, node))
       const passedMs = Date.now() - fromMs
       this.#slowestEndMs = Math.max(this.#slowestEndMs, passedMs)
       if (open.length === 0) return
@@ -338,8 +342,8 @@ class Round {
     }
   }
 
-  /** No more faults: requests under way end, then the nodes do, in good order. */
-  async #calmDown(): Promise<void> {
+  /** No more faults: open requests end, then the nodes are stopped cleanly. */
+  async #stopCleanly(): Promise<void> {
     await this.#load!.stop()
     await Promise.all(this.#recoveries)
     for (const slot of this.#slots)
@@ -348,7 +352,7 @@ class Round {
     await Promise.all(this.#slots.map((slot) => slot.close()))
   }
 
-  async #judge(accountIds: readonly string[]): Promise<RoundResult> {
+  async #compare(accountIds: readonly string[]): Promise<RoundResult> {
     const rows = await readRows(this.#database, accountIds)
     const sides = { seen: this.#load!.seen, generated: this.#upstream.generated, rows }
     const deaths = this.#deliverers.deaths.map(({ name, fromMs }) => ({
@@ -380,11 +384,11 @@ class Round {
 }
 
 async function within<Result>(ms: number, promise: Promise<Result>): Promise<Result | undefined> {
-  const patience = new AbortController()
-  const late = sleep(ms, undefined, { signal: patience.signal }).catch(() => undefined)
+  const timer = new AbortController()
+  const late = sleep(ms, undefined, { signal: timer.signal }).catch(() => undefined)
   try {
     return await Promise.race([promise, late])
   } finally {
-    patience.abort()
+    timer.abort()
   }
 }

@@ -7,7 +7,7 @@ import { TcpProxy } from './tcp-proxy.ts'
 
 export type SlotOptions = {
   readonly random: Random
-  /** Its processes have their data folders in here. */
+  /** Contains the data folders of its processes. */
   readonly folder: string
   readonly postgresSocket: string
   readonly databaseName: string
@@ -16,12 +16,12 @@ export type SlotOptions = {
 
 const startMsMax = 180_000
 
-/** A place for one process of the service after another, between a proxy for its clients and one for its database. */
+/** Runs one process of the service after another, between a proxy for its clients and a proxy for its database. */
 export class Slot {
   readonly random: Random
   readonly front: TcpProxy
   readonly back: TcpProxy
-  /** The process that runs here now. */
+  /** The current process. */
   node: NodeProcess | undefined
   /** Whether clients are sent here. */
   takesRequests = false
@@ -49,7 +49,7 @@ export class Slot {
     throw new Error(`a node does not start: ${node.complaint}`)
   }
 
-  /** Starts until it runs: the database may be away just now. A process that dies at its failpoint has run. */
+  /** Retries until the process runs: the database may be down. A process that died at its failpoint also counts as started. */
   async launch(failpoint: NodeSettings['failpoint']): Promise<NodeProcess | Exit> {
     const deadline = Date.now() + startMsMax
     for (;;) {
@@ -66,7 +66,7 @@ export class Slot {
     }
   }
 
-  /** Only a process that ends in good order leaves its compiled code behind for the next, and few of them will. */
+  /** Only a process that exits cleanly writes the compile cache for the next ones, and few of them will. */
   async warmUp(): Promise<void> {
     const node = await this.start()
     this.vacate()
@@ -74,7 +74,7 @@ export class Slot {
     await node.exited
   }
 
-  /** The process is gone, or about to go. */
+  /** The process has ended, or is about to. */
   vacate(): void {
     this.takesRequests = false
     this.node = undefined
@@ -86,7 +86,7 @@ export class Slot {
     return { port: proxied ? this.front.port : port, node: id, proxied }
   }
 
-  /** For good: no process is started here any more. */
+  /** Permanently: no process is started here afterwards. */
   async close(): Promise<void> {
     this.#closed ??= Promise.all([this.front.close(), this.back.close()])
     await this.#closed
@@ -94,7 +94,7 @@ export class Slot {
 
   async #settings(failpoint: NodeSettings['failpoint']): Promise<NodeSettings> {
     const { settings, folder, databaseName } = this.#options
-    // On the folder of its predecessor a process ends that one's holds at once; on another, somebody must notice the lease.
+    // A process on its predecessor's folder ends that one's holds immediately. With another folder, other nodes must notice the lost lease.
     if (this.#folders === 0 || this.random.chance(0.5)) this.#folders += 1
     const dataDir = join(folder, String(this.#folders))
     await mkdir(dataDir, { recursive: true })

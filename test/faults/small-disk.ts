@@ -9,16 +9,16 @@ const execute = promisify(execFile)
 const chunkBytes = 1024 * 1024
 const blockBytes = 4096
 
-/** A file system of a few megabytes, to be filled up. Making one takes the right to mount, which is root's on Linux. */
+/** A file system of a few megabytes that can be filled. Creating it requires the right to mount, which root has on Linux. */
 export class SmallDisk {
   readonly folder: string
   readonly #filler: string
 
-  /** Or why there can be none here. */
+  /** Why none can be created here. */
   static async mount(megabytes: number): Promise<SmallDisk | { readonly refusal: string }> {
     const folder = await mkdtemp(join(tmpdir(), 'penny-disk-'))
     try {
-      // Others may pass through: PostgreSQL runs as another user where we are root.
+      // PostgreSQL runs as another user if we are root, so others must be able to enter.
       await execute('mount', ['-t', 'tmpfs', '-o', `size=${megabytes}m,mode=0711`, 'penny-small-disk', folder])
       return new SmallDisk(folder)
     } catch (error) {
@@ -32,7 +32,7 @@ export class SmallDisk {
     this.#filler = join(folder, 'filler')
   }
 
-  /** Not one more block fits on it, until it is freed. */
+  /** Fills the disk to the last block, until it is freed. */
   fill(): void {
     const file = openSync(this.#filler, 'a')
     try {
@@ -52,7 +52,7 @@ export class SmallDisk {
   }
 }
 
-/** Moves a folder to another file system, under its old name. Nobody may be using it. */
+/** Moves a folder to another file system, with a link at its old path. It must not be in use. */
 export async function moveFolder(from: string, to: string): Promise<void> {
   await execute('mv', [from, to])
   await execute('ln', ['-s', to, from])

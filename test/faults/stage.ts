@@ -7,10 +7,10 @@ import { setTimeout as pause } from 'node:timers/promises'
 import type { Database } from '../../src/db/database.ts'
 import { atEnd } from '../support/at-end.ts'
 import { findContradictions, findViolations, readRows, type Seen } from './history.ts'
-import { Load, openPurses } from './load.ts'
+import { Load, openAccounts } from './load.ts'
 import { type ModelUpstream, startModelUpstream } from './model-upstream.ts'
 import { isRunning, type NodeProcess, type NodeSettings, startNode } from './node-process.ts'
-import { persistently } from './postgres-server.ts'
+import { retryUntilConnected } from './postgres-server.ts'
 import { Random } from './random.ts'
 
 const pace = { tokensMax: 40, tokenMs: 10, silenceMsMax: 100 }
@@ -21,27 +21,27 @@ const pollMs = 20
 export type StageOptions = {
   readonly database: Database
   readonly databaseUrl: string
-  /** One for each node: in what it differs from an ordinary one. */
+  /** One per node: settings that differ from the defaults. */
   readonly nodes: readonly Partial<NodeSettings>[]
   readonly clients: number
 }
 
-/** Nodes under load, to which something is done meanwhile. */
+/** Nodes under load, for tests that inject a fault. */
 export type Stage = {
   readonly nodes: readonly NodeProcess[]
   readonly upstream: ModelUpstream
   readonly seen: readonly Seen[]
-  /** Clients are no longer sent there. */
+  /** Sends no more clients to this node. */
   close(node: NodeProcess): void
-  /** As many clients again come, with the same keys. */
+  /** Doubles the clients, with the same keys. */
   moreClients(): void
-  /** Resolves when so many more answers have come whole. */
+  /** Resolves after this many more complete answers. */
   untilAnswered(count: number): Promise<void>
-  /** Resolves when so many more requests have been told to come back later. */
+  /** Resolves after this many more requests were refused as overloaded. */
   untilTurnedAway(count: number): Promise<void>
-  /** Clients go home; resolves when each has seen the end of its last request. */
+  /** Stops the clients. Resolves when each has finished its last request. */
   quiet(): Promise<void>
-  /** Everybody goes home in good order; returns what is wrong then. */
+  /** Stops clients and nodes cleanly. Returns the problems found. */
   end(): Promise<readonly string[]>
 }
 
@@ -49,7 +49,7 @@ export async function openStage(t: TestContext, options: StageOptions): Promise<
   const { database } = options
   const upstream = await startModelUpstream(1, pace)
   atEnd(t, () => upstream.close())
-  const { accountIds, apiKeys } = await openPurses(database, options.clients)
+  const { accountIds, apiKeys } = await openAccounts(database, options.clients)
   const nodes = await startNodes(t, options, upstream.url)
   const open = new Set(nodes)
   const address = (random: Random) => {
@@ -74,7 +74,7 @@ export async function openStage(t: TestContext, options: StageOptions): Promise<
       await load.stop()
       for (const node of open) node.signal('SIGTERM')
       for (const node of open) assert.equal((await node.exited).code, 0)
-      const rows = await persistently(() => readRows(database, accountIds))
+      const rows = await retryUntilConnected(() => readRows(database, accountIds))
       const history = { seen: load.seen, generated: upstream.generated, rows, checkpointTokensMax: 13 }
       const wrong = load.seen.filter(({ status }) => status !== undefined && status !== 200 && status !== 503)
       return [

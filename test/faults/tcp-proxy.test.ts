@@ -4,7 +4,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { after, before, test } from 'node:test'
 import { TcpProxy } from './tcp-proxy.ts'
 
-// What the fault tests rely on: a proxy that did nothing would let them all pass.
+// The fault tests rely on this: with a proxy that does nothing, they would all pass.
 
 const heard: string[] = []
 const server = createServer({ allowHalfOpen: true }, (socket) => {
@@ -28,13 +28,13 @@ after(async () => {
 
 type Ending = { readonly said: string; readonly how: 'end' | 'reset' }
 
-/** Says something over a new connection and gives what came back until its end. */
+/** Sends text over a new connection and returns everything received until its end. */
 async function say(words: readonly string[], hangUp = false): Promise<Ending> {
   const socket = connect({ host: '127.0.0.1', port: proxy.port, allowHalfOpen: true })
   const ending = collect(socket)
   for (const word of words) {
     socket.write(word)
-    // One chunk each: what is written in one turn travels together.
+    // One chunk each: texts written in the same turn arrive together.
     await Promise.race([once(socket, 'data'), ending])
   }
   if (hangUp) socket.end()

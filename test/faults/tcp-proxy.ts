@@ -2,20 +2,20 @@ import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type NetConnectOpts, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** How a connection ends: in good order on both sides, for one direction only, or by a reset. */
+/** How a connection ends: cleanly on both sides, in one direction only, or by a reset. */
 export type Cut = 'close' | 'half-close' | 'reset'
 
 export type Rule =
   | { readonly type: 'pass' }
-  /** Everything, in both directions, comes later. */
+  /** Delays everything, in both directions. */
   | { readonly type: 'delay'; readonly ms: number }
-  /** New connections are reset; open ones go on. */
+  /** Resets new connections; open ones continue. */
   | { readonly type: 'refuse' }
-  /** Cuts the connection on which so many bytes have come from one side, before the next one passes. Once. */
+  /** Cuts the connection after this many bytes from one side. Once. */
   | { readonly type: 'cut-at-byte'; readonly from: Side; readonly bytes: number; readonly how: Cut }
   /**
-   * Cuts the connection on which the client says this. `reply-lost`: the server hears it and carries it out, and its reply is
-   * what gets lost. `unheard`: the server never hears it. Once.
+   * Cuts the connection on which the client sends this text. `reply-lost`: the server receives and executes it, and its reply is
+   * lost. `unheard`: the server never receives it. Once.
    */
   | { readonly type: 'cut-on'; readonly pattern: string; readonly when: 'reply-lost' | 'unheard' }
 
@@ -23,7 +23,7 @@ export type Side = 'client' | 'server'
 
 const pass: Rule = { type: 'pass' }
 
-/** Stands between two programs that speak TCP and lets happen to their connections what networks let happen. */
+/** A TCP proxy that injects network faults. */
 export class TcpProxy {
   readonly port: number
   readonly #server: Server
@@ -33,7 +33,7 @@ export class TcpProxy {
   #refused = 0
   #fired = Promise.withResolvers<void>()
 
-  /** `target` is asked at every connection: what stands behind the proxy may move. */
+  /** `target` is called for every connection: the server behind the proxy may move. */
   static async open(target: () => NetConnectOpts): Promise<TcpProxy> {
     const server = createServer({ allowHalfOpen: true, noDelay: true })
     server.listen(0, '127.0.0.1')
@@ -48,19 +48,19 @@ export class TcpProxy {
     server.on('connection', (client) => this.#accept(client))
   }
 
-  /** The rule from now on. Resolves when a rule that cuts has done so; after that everything passes again. */
+  /** Sets the rule. Resolves when a rule that cuts has done so; after that everything passes again. */
   use(rule: Rule): Promise<void> {
     this.#rule = rule
     this.#fired = Promise.withResolvers<void>()
     return this.#fired.promise
   }
 
-  /** How many connections were refused so far. */
+  /** Number of refused connections. */
   get refused(): number {
     return this.#refused
   }
 
-  /** Cuts every open connection now and says how many there were. */
+  /** Cuts all open connections. Returns how many there were. */
   cutAll(how: Cut): number {
     const open = [...this.#links]
     for (const link of open) link.cut(how)
@@ -105,7 +105,7 @@ export class TcpProxy {
     }
   }
 
-  /** What of a chunk goes on. Whatever the rule does to the connection it has done when this returns. */
+  /** The part of a chunk that passes. When this returns, the rule has been applied to the connection. */
   async #judge(link: Link, side: Side, chunk: Buffer): Promise<Buffer> {
     if (side === 'server' && link.isReplyDoomed) return this.#fire(link, 'reset')
     const rule = this.#rule
@@ -138,7 +138,7 @@ export class TcpProxy {
 
 const nothing = Buffer.alloc(0)
 
-/** Resolves when there may be more. What cannot be said any more, after a half-close, is not said. */
+/** Resolves when the socket accepts more. After a half-close, nothing more is written. */
 async function passOn(to: Socket, bytes: Buffer): Promise<void> {
   if (bytes.length === 0 || to.destroyed || to.writableEnded || to.write(bytes)) return
   await Promise.race([once(to, 'drain'), once(to, 'close')])
@@ -149,7 +149,7 @@ class Link {
   readonly client: Socket
   readonly server: Socket
   isCut = false
-  /** What the client asked goes through, what the server says to it does not. */
+  /** The client's data passes, the server's reply does not. */
   isReplyDoomed = false
   readonly #bytes = { client: 0, server: 0 }
   #heard: Buffer = nothing
@@ -159,14 +159,14 @@ class Link {
     this.server = server
   }
 
-  /** Adds to what came from that side; returns how much it was before. */
+  /** Adds to the bytes received from that side; returns the count before. */
   count(side: Side, bytes: number): number {
     const before = this.#bytes[side]
     this.#bytes[side] += bytes
     return before
   }
 
-  /** Whether the pattern is in what the client says, also where it is torn between two chunks. */
+  /** Whether the client has sent the pattern, even if it is split between two chunks. */
   hears(chunk: Buffer, pattern: string): boolean {
     const said = Buffer.concat([this.#heard, chunk])
     this.#heard = said.subarray(Math.max(0, said.length - pattern.length + 1))
@@ -186,7 +186,7 @@ class Link {
   }
 }
 
-/** A unix socket knows no reset. And one that is being shut down must not be reset: Node would never let go of it. */
+/** A unix socket has no reset. A socket that is being shut down must not be reset: Node would never release it. */
 function reset(socket: Socket): void {
   if (socket.remoteFamily === undefined || socket.writableEnded) socket.destroy()
   else socket.resetAndDestroy()

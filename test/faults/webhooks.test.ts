@@ -6,7 +6,7 @@ import { Coverage, delivererFaults } from './coverage.ts'
 import { PostgresServer } from './postgres-server.ts'
 import { runRound } from './runner.ts'
 
-// The short form of what `npm run faults` does to events. FAULT_SEED repeats a run.
+// The short form of the webhook part of `npm run faults`. FAULT_SEED repeats a run.
 
 const size = { kills: 40, postgresKills: 6 }
 

@@ -8,10 +8,10 @@ import type { Database } from '../../src/db/database.ts'
 import { createEndpoint } from '../../src/webhooks/endpoints.ts'
 import type { Row } from './history.ts'
 import type { DelivererFault } from './plan.ts'
-import { persistently } from './postgres-server.ts'
+import { retryUntilConnected } from './postgres-server.ts'
 import type { Random } from './random.ts'
 
-/** A message as the receiver got it, in the order of arrival. */
+/** A message at the receiver, in order of arrival. */
 type Received = {
   readonly path: string
   readonly id: string
@@ -23,7 +23,7 @@ type Received = {
 
 export type Receiver = { readonly url: string; readonly received: readonly Received[]; close(): Promise<void> }
 
-/** Writes every message down, and then does not always answer as one wishes. */
+/** Records every message, and answers some of them with an error. */
 export async function startReceiver(random: Random): Promise<Receiver> {
   const received: Received[] = []
   const server = createServer(async (incoming, outgoing) => {
@@ -53,7 +53,7 @@ export async function startReceiver(random: Random): Promise<Receiver> {
   }
 }
 
-/** An endpoint for each account, at a path that names it. */
+/** One endpoint per account, with the account's id in its path. */
 export async function openEndpoints(
   database: Database,
   accountIds: readonly string[],
@@ -72,13 +72,13 @@ export async function openEndpoints(
 export type DelivererDeath = { readonly name: string; readonly fromMs: number }
 
 const program = fileURLToPath(new URL('./deliverer-process.ts', import.meta.url))
-/** Until a failpoint is reached that lies on the way of every delivery: only for a process that hangs. */
+/** Only for a process that hangs: every delivery passes the failpoint. */
 const deathMsMax = 120_000
 const drainMsMax = 120_000
 const pollMs = 50
 const hurryMs = 200
 
-/** Processes that deliver, one after the other, each killed as the plan says. */
+/** Runs one delivering process after another, each killed as planned. */
 export class Deliverers {
   readonly deaths: DelivererDeath[] = []
   readonly problems: string[] = []
@@ -101,7 +101,7 @@ export class Deliverers {
         this.#child?.kill('SIGKILL')
       }
       const timer = setTimeout(kill, fault.type === 'kill' ? fault.afterMs : deathMsMax)
-      // What failed is due again at once: minutes of waiting would show nothing.
+      // Make failed deliveries due immediately instead of after minutes.
       const hurrying = setInterval(() => void hurry(this.#database).catch(() => {}), hurryMs)
       await exited
       clearInterval(hurrying)
@@ -110,12 +110,12 @@ export class Deliverers {
     }
   }
 
-  /** Delivers the rest. */
+  /** Delivers everything that is left. */
   async drain(): Promise<void> {
     const exited = this.#start(undefined)
     const deadline = Date.now() + drainMsMax
     for (;;) {
-      const left = await persistently(() => hurry(this.#database))
+      const left = await retryUntilConnected(() => hurry(this.#database))
       if (left === 0n) break
       if (Date.now() > deadline) {
         this.problems.push(`${left} events were not delivered in ${drainMsMax} ms`)
@@ -154,7 +154,7 @@ function delivererFaultName(fault: DelivererFault): string {
   return fault.type === 'failpoint' ? `deliverer: kill at ${fault.name}` : 'deliverer: kill'
 }
 
-/** What waits for its next attempt is due now. Returns how many events are still to be delivered. */
+/** Makes waiting deliveries due now. Returns how many events are not delivered yet. */
 async function hurry(database: Database): Promise<bigint> {
   await database.query(`update webhook_deliveries set due_at = now() where state = 'waiting' and due_at > now()`)
   await database.query('update webhook_endpoints set due_at = now() where due_at > now()')
@@ -165,7 +165,7 @@ async function hurry(database: Database): Promise<bigint> {
   return row!.left
 }
 
-/** Compares what was received with the ledger; every difference is a sentence. */
+/** Compares the received messages with the ledger. Returns one sentence per difference. */
 export function findLostEvents(rows: readonly Row[], received: readonly Received[]): readonly string[] {
   const byRequest = Map.groupBy(received, ({ requestId }) => requestId)
   const byId = Map.groupBy(received, ({ id }) => id)
@@ -185,7 +185,7 @@ export function findLostEvents(rows: readonly Row[], received: readonly Received
   ]
 }
 
-/** First attempts come in the order of the account. */
+/** First attempts arrive in the order of the account's events. */
 function disorderOf(path: string, received: readonly Received[]): readonly string[] {
   const firsts = [...new Set(received.map(({ sequence }) => sequence))]
   const index = firsts.findIndex((sequence, place) => place > 0 && sequence < firsts[place - 1]!)

@@ -1,5 +1,5 @@
-// Loaded into a process before everything else: its clock on the wall is wrong from the start. `Date` is all that JavaScript
-// knows of that clock; timers and `performance.now` go by another, as they do when the clock of a machine is set.
+// Loaded into a process before all other code: its wall clock is wrong from the start. In JavaScript only `Date` reads that clock; timers
+// and `performance.now` use another one, as on a machine whose clock is set.
 
 const TrueDate = Date
 const hourMs = 3_600_000

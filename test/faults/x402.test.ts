@@ -18,7 +18,7 @@ type Balance = Record<'credit_atomic' | 'held_atomic' | 'charged_atomic' | 'paid
   readonly refunds: readonly { readonly state: string }[]
 }
 
-/** As somebody pastes it: the packages are those of this folder. */
+/** As a user pastes it, with the packages of this folder. */
 async function paste(program: string): Promise<string> {
   const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
     cwd: root,
@@ -52,7 +52,7 @@ test('the program of penny x402 demo works when pasted; its wallet loses nothing
   const balance = async () => (await (await (await walletNow()).signingIn()(`${base()}/balance`)).json()) as Balance
   const first = await balance()
   assert.equal(BigInt(first.credit_atomic), BigInt(first.paid_atomic) - BigInt(first.charged_atomic))
-  // The second time it is asked for what the credit does not cover: as much as the first one cost.
+  // The second time, the wallet pays what its credit does not cover: the cost of the first request.
   assert.match(await paste(program), /sandbox model/)
   assert.equal(BigInt((await balance()).paid_atomic), BigInt(first.paid_atomic) + BigInt(first.charged_atomic))
 
@@ -66,7 +66,7 @@ test('the program of penny x402 demo works when pasted; its wallet loses nothing
     await exited
     service = await penny.start()
     const wallet = await walletNow()
-    // What the gateway took is credit, and nothing stays held.
+    // Payments that the gateway accepted are credit, and nothing stays held.
     await untilFits(
       balance,
       ({ paid_atomic: paid, credit_atomic: credit, charged_atomic: charged, held_atomic: held }) => {
