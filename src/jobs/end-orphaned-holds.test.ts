@@ -161,6 +161,22 @@ test('a node that slept past its lease holds nothing until it has renewed it, an
   await first.end(voided(await hold(first, payer, 1_000n)))
 })
 
+test('a node that renews its lease when the ledger refuses it holds and extends at once', async () => {
+  const { dying, die } = await openNodes()
+  const renewing = await openLedger(ledger.database, {
+    node: dying,
+    renewLease: () => renewLease(ledger.database, dying, 60_000),
+  })
+  const payer = await openPayer(ledger.database, 50_000n)
+  await die()
+  const placed = await Promise.all(Array.from({ length: 20 }, () => hold(renewing, payer, 1_000n)))
+  const [extended, ...others] = placed
+  await die()
+  const { requestId } = extended!
+  assert.equal(await renewing.extend({ requestId, payer, total: fromAtomic(1n) }), 'extended')
+  await Promise.all([extended!, ...others].map((each) => renewing.end(voided(each))))
+})
+
 test('two nodes that clear up at once end each orphan once', async () => {
   const { first, second, die } = await openNodes()
   const payer = await openPayer(ledger.database, 500_000n)

@@ -40,6 +40,8 @@ export type HoldsOptions = {
   readonly failpoint?: Failpoint
   /** How long the end of this node's lease is remembered before it is read again. */
   readonly leaseReadMs?: number
+  /** Renews this node's lease. Called when the ledger refuses calls because it has expired. */
+  readonly renewLease?: () => Promise<unknown>
   /**
    * Whether one batch takes calls of all partitions. Not with one partition, which is cheaper by its number, and not on a cluster,
    * where a batch goes to the worker of its partition.
@@ -65,14 +67,17 @@ export class Holds {
   /** The most locked accounts to wait for concurrently, over all kinds of calls: each occupies a connection. */
   readonly #lockedTurns = new Turns(2)
   readonly #places = new PartitionQueues<HoldCall, PlacedCall>({
-    run: (partition, calls) => this.#statements.place(this.#options.database, partition, calls),
+    run: (partition, calls) => this.#underLease(() => this.#statements.place(this.#options.database, partition, calls)),
     ...this.#ofKind('hold'),
     isRepeated: isHoldRepeated,
     laneOf,
     groups: this.#byAccount((...call) => this.#statements.place(...call), lockedCallsMax),
   })
   readonly #paidPlaces = new PartitionQueues<PaidHoldCall, PlacedCall | 'used'>({
-    run: (_, calls) => Promise.all(calls.map((call) => this.#statements.payAndPlace(this.#options.database, call))),
+    run: (_, calls) =>
+      Promise.all(
+        calls.map((call) => this.#underLease(() => this.#statements.payAndPlace(this.#options.database, call))),
+      ),
     ...this.#ofKind('hold'),
     isRepeated: isHoldRepeated,
   })
@@ -95,7 +100,8 @@ export class Holds {
     groups: this.#byAccount((...call) => this.#statements.refuse(...call), lockedCallsMax),
   })
   readonly #extensions = new PartitionQueues<ExtensionCall, ExtensionDecision>({
-    run: (partition, calls) => this.#statements.extend(this.#options.database, partition, calls),
+    run: (partition, calls) =>
+      this.#underLease(() => this.#statements.extend(this.#options.database, partition, calls)),
     ...this.#ofKind('extend'),
     laneOf,
     groups: this.#byAccount((...call) => this.#statements.extend(...call), lockedCallsMax),
@@ -115,6 +121,7 @@ export class Holds {
       onHoldLost: () => {},
       failpoint: noFailpoint,
       leaseReadMs: 1_000,
+      renewLease: async () => {},
       spansPartitions: false,
       onBatch: () => {},
       ...options,
@@ -304,6 +311,21 @@ export class Holds {
     } finally {
       clearTimeout(timer)
       gone?.removeEventListener('abort', giveUp)
+    }
+  }
+
+  /**
+   * Runs calls that need this node's lease. While the machine was suspended the database's clock went on, but the timer that renews
+   * the lease did not: then the lease is renewed now, and the calls run once more. Nothing was written before.
+   */
+  async #underLease<Result>(run: () => Promise<Result>): Promise<Result> {
+    try {
+      return await run()
+    } catch (error) {
+      if (!isDeadLease(error)) throw error
+      this.#statements.forgetLease()
+      await this.#options.renewLease()
+      return run()
     }
   }
 

@@ -46,6 +46,7 @@ export async function openHolds(
     node,
     priceVersion,
     inFlightCap: config.inFlightCap,
+    renewLease: () => lease.renew(),
     spansPartitions: config.ledgerPartitions > 1 && !(await hasCitus(database)),
     onLost: (error) => log.warn({ err: error }, 'a background write to the ledger failed'),
     onHoldLost: ({ requestId, payer, charged }) => {

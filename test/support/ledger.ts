@@ -22,6 +22,7 @@ export type LedgerOptions = {
   readonly cap?: string
   readonly node?: string
   readonly waitMsMax?: number
+  readonly renewLease?: () => Promise<unknown>
 }
 
 /** A ledger without the service around it: prices of one unit per token, so that charges can be written as token counts. */
@@ -37,6 +38,7 @@ export async function openLedger(database: Database, options: LedgerOptions = {}
     waitMsMax: options.waitMsMax ?? 60_000,
     // Tests end leases of nodes that live.
     leaseReadMs: 0,
+    ...(options.renewLease && { renewLease: options.renewLease }),
     spansPartitions: process.env.TEST_CITUS_WORKERS === undefined,
     onLost: (error) => {
       throw error
