@@ -680,6 +680,13 @@ create table solvency (
 );
 comment on table solvency is 'The last comparison of the books with the chain. One row.';
 
+create table settlement_terms (
+  single     boolean     primary key default true check (single),
+  terms      jsonb       not null,
+  changed_at timestamptz not null default clock_timestamp()
+);
+comment on table settlement_terms is 'Chain, contracts and seller of the machine that settles. One row; none before settlement first ran. Machines without a signer ask wallets to pay by it.';
+
 create table process_metrics (
   name       text             primary key,
   value      double precision not null,

@@ -23,7 +23,7 @@ Penny Router is ready.
   Base URL   ${base_url}
   API key    in sandbox.json in DATA_DIR
   Balance    ${format(spendable)} test USDC
-  Dashboard  penny login-link prints a link that signs you in
+  Dashboard  npx penny login-link "Sandbox demo" prints a link that signs you in
 
 curl -i ${base_url}/chat/completions \\
   -H "Authorization: Bearer $OPENAI_API_KEY" \\
@@ -63,7 +63,7 @@ console.log(answer.choices[0].message.content)
 
 ${strong('Without a key')}  (a wallet pays each request over x402)
 
-penny x402 demo
+npx penny x402 demo
 
 Ctrl-C stops everything.
 `

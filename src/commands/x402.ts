@@ -15,6 +15,17 @@ const pollMs = 100
 /** Beside what is deposited: the wallet pays its own gas. */
 const gas = parse('1')
 
+/** Versions that were tested together: later ones may ask for packages that a registry does not have yet. */
+export const demoPackages = {
+  openai: '7.53.0',
+  viem: '2.57.1',
+  '@x402/fetch': '2.27.0',
+  '@x402/core': '2.27.0',
+  '@x402/evm': '2.27.0',
+  '@x402/extensions': '2.27.0',
+  '@circle-fin/x402-batching': '3.3.0',
+}
+
 const abi = parseAbi([
   'function approve(address spender, uint256 value) returns (bool)',
   'function deposit(address token, uint256 value)',
@@ -51,12 +62,12 @@ export const x402Command: Command = {
     await depositAtGateway(endpoints, key, amount)
     if (!output.json)
       output.write(`Deposited ${format(amount)} USDC at the gateway. It pays with this, without an account here.\n`)
-    const program = programOf(endpoints, baseUrl, key)
-    output.write(
-      output.json
-        ? `${JSON.stringify({ address: account.address, private_key: key, deposited_atomic: amount.toString(), program })}\n`
-        : `\nnpm install openai viem @x402/fetch @x402/core @x402/evm @x402/extensions @circle-fin/x402-batching\n\n${program}\n`,
-    )
+    const programs = {
+      program: programOf(endpoints, baseUrl, key),
+      refund_program: refundProgramOf(baseUrl, key),
+    }
+    const wallet = { address: account.address, private_key: key, deposited_atomic: amount.toString() }
+    output.write(output.json ? `${JSON.stringify({ ...wallet, ...programs })}\n` : instructionsOf(programs))
     return 0
   },
 }
@@ -95,6 +106,27 @@ async function depositAtGateway(endpoints: SettlementEndpoints, key: Hex, amount
   }
 }
 
+type Programs = { readonly program: string; readonly refund_program: string }
+
+/** Can be pasted into a shell as a whole. */
+function instructionsOf({ program, refund_program }: Programs): string {
+  const packages = Object.entries(demoPackages).map(([name, version]) => `${name}@${version}`)
+  return `
+Paste this into a shell. It buys a streamed completion with the wallet:
+
+cd "$(mktemp -d)" && echo '{}' > package.json
+npm install ${packages.join(' ')}
+cat > pay.mjs <<'END'
+${program}END
+cat > refund.mjs <<'END'
+${refund_program}END
+node pay.mjs
+
+node pay.mjs      again: asks the wallet for less, because what it did not use is credit
+node refund.mjs   pays the rest of the credit back to the wallet
+`
+}
+
 /** Public packages, unmodified. The same program is in docs/x402.md. */
 function programOf({ terms }: SettlementEndpoints, baseUrl: string, key: Hex): string {
   const network = `eip155:${terms.chainId}`
@@ -109,7 +141,20 @@ import { privateKeyToAccount } from 'viem/accounts'
 const wallet = privateKeyToAccount('${key}')
 const client = new x402Client().register('${network}', new BatchEvmScheme(wallet)).setSpendControls(${limit})
 const pay = wrapFetchWithPayment(wrapFetchWithSIWx(fetch, wallet), client)
-const openai = new OpenAI({ baseURL: '${baseUrl.replace(/\/v1$/, '/x402/v1')}', apiKey: 'none', fetch: pay })
+const openai = new OpenAI({ baseURL: '${walletUrlOf(baseUrl)}', apiKey: 'none', fetch: pay })
 for await (const chunk of await openai.chat.completions.create(${question})) process.stdout.write(chunk.choices[0]?.delta.content ?? '')
 `
+}
+
+function refundProgramOf(baseUrl: string, key: Hex): string {
+  return `import { wrapFetchWithSIWx } from '@x402/extensions/sign-in-with-x'
+import { privateKeyToAccount } from 'viem/accounts'
+
+const signedIn = wrapFetchWithSIWx(fetch, privateKeyToAccount('${key}'))
+console.log(await (await signedIn('${walletUrlOf(baseUrl)}/refund', { method: 'POST' })).json())
+`
+}
+
+function walletUrlOf(baseUrl: string): string {
+  return baseUrl.replace(/\/v1$/, '/x402/v1')
 }

@@ -25,6 +25,7 @@ import {
 import { beginEpoch } from '../settlement/epoch.ts'
 import { createGatewayClient } from '../settlement/gateway-client.ts'
 import { advancePayouts } from '../settlement/payout.ts'
+import { publishTerms } from '../settlement/published-terms.ts'
 import { refillGas } from '../settlement/refill-gas.ts'
 import { advanceRefunds } from '../settlement/refund.ts'
 import { rootRecovered, submitPayments } from '../settlement/submit.ts'
@@ -107,11 +108,16 @@ async function work(settings: SettleSettings, log: Log): Promise<void> {
 /**
  * Waits for the lock, and for an epoch that fits the ledger. Until then another node, in its own epoch, may finish what is open.
  */
-async function waitForTurn({ databaseUrl, epoch }: SettleSettings, database: Database, log: Log): Promise<Exclusive> {
+async function waitForTurn(
+  { databaseUrl, epoch, terms }: SettleSettings,
+  database: Database,
+  log: Log,
+): Promise<Exclusive> {
   for (;;) {
     const alone = await waitForLock(databaseUrl, log)
     try {
       await beginEpoch(database, epoch)
+      await publishTerms(database, terms)
       return alone
     } catch (error) {
       log.error({ err: error }, 'nothing is settled here')

@@ -30,17 +30,15 @@ import type { Holds } from '../ledger/holds.ts'
 import type { Observer } from '../observe/observer.ts'
 import type { Failpoint } from '../process/failpoints.ts'
 import type { Router } from '../providers/router.ts'
-import { createGatewayClient } from '../settlement/gateway-client.ts'
 import type { SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { Dashboard } from '../site/pages/dashboard.ts'
 import { errorsMarkdown } from '../site/pages/errors.ts'
 import { modelsMarkdown } from '../site/pages/models.ts'
 import type { WebTools } from '../tools/web-tools.ts'
-import type { PaidHoldsParts } from '../x402/paid-holds.ts'
-import { x402Terms } from '../x402/terms.ts'
 import { type AppServices, createApp } from './app.ts'
 import type { Databases } from './databases.ts'
 import { openMetricsPage, watchHealth } from './observe.ts'
+import { openX402 } from './open-x402.ts'
 import type { StartContext } from './start-context.ts'
 
 const dashboardFolder = fileURLToPath(new URL('../../web/dist/', import.meta.url))
@@ -204,7 +202,7 @@ function appServices(
     publicUrl,
     site: siteOf(publicUrl),
     chainServices,
-    x402: x402Parts(context, parts),
+    x402: openX402(context, parts),
     providers: () => router.health,
     ...documents(prices),
     ledgerPartitions: config.ledgerPartitions,
@@ -239,26 +237,6 @@ function appServices(
       blockedMsMax: config.blockedMsMax,
     },
     onError: (error, requestId) => log.error({ err: error, request_id: requestId }, 'a request failed'),
-  }
-}
-
-/** Wallets can pay where the service settles. */
-function x402Parts(
-  { config, log, stack }: StartContext,
-  { money, databases, holds, failpoint, publicUrl }: NodeParts,
-): PaidHoldsParts | undefined {
-  if (money === undefined) return undefined
-  const { gatewayUrl: url, gatewayToken: token, terms } = money
-  const gatewayClient = createGatewayClient({ url, token, domain: terms.gatewayDomain })
-  stack.defer(() => gatewayClient.close())
-  return {
-    database: databases.ledger,
-    holds,
-    gatewayClient,
-    terms: x402Terms(terms, publicUrl),
-    inFlightCap: config.inFlightCap,
-    failpoint,
-    onAlarm: (what, details) => log.error(details, what),
   }
 }
 

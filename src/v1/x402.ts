@@ -9,7 +9,6 @@ import { derivedId } from '../db/derived-id.ts'
 import { disconnectSignal } from '../http/disconnect.ts'
 import type { HonoBindings } from '../http/hono.ts'
 import { readJsonBytes } from '../http/read-body.ts'
-import { UnknownUrlError } from '../http/unknown-url.ts'
 import { type Visitor, visitorOf } from '../http/visitor.ts'
 import { noOptions } from '../identity/key-options.ts'
 import { parseChatRequest } from '../inference/chat-request.ts'
@@ -30,8 +29,8 @@ import { readSignIn, refuseUsedSignIn, type SignIn, useSignIn } from '../x402/si
 import { answerChat, type ChatCaller, type ChatRouteServices } from './create-chat-completion.ts'
 
 export type X402Services = ChatRouteServices & {
-  /** Undefined without settlement: then wallets cannot pay. */
-  readonly x402: PaidHoldsParts | undefined
+  /** Throws when wallets cannot pay on this machine. */
+  readonly x402: () => Promise<PaidHoldsParts>
   readonly lookUps: Database
   readonly ledgerPartitions: number
 }
@@ -47,7 +46,7 @@ export async function createPaidCompletion(
 ): Promise<void> {
   const visitor = visitorOf(incoming, services.trustProxy)
   await answerChat(services, incoming, outgoing, async (): Promise<ChatCaller> => {
-    const x402 = partsOf(services, incoming)
+    const x402 = await services.x402()
     const { wallet, payment, signIn, limited } = await identify(services, x402, visitor)
     if (payment?.identifier !== undefined) incoming.headers['idempotency-key'] ??= payment.identifier
     const holds = new PaidHolds(x402, { wallet, payment })
@@ -148,7 +147,7 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
     { incoming, outgoing }: HonoBindings['Bindings'],
     work: (caller: X402Caller, x402: PaidHoldsParts) => Promise<Result>,
   ): Promise<Result> {
-    const x402 = partsOf(services, incoming)
+    const x402 = await services.x402()
     const visitor = visitorOf(incoming, services.trustProxy)
     const { network } = visitor
     const caller = await identifySignedIn(services, x402, visitor).catch(async (error: unknown) => {
@@ -164,11 +163,6 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
 
 function hasBody({ headers }: IncomingMessage): boolean {
   return Number(headers['content-length']) > 0 || headers['transfer-encoding'] !== undefined
-}
-
-function partsOf({ x402 }: X402Services, { method = '', url = '' }: IncomingMessage): PaidHoldsParts {
-  if (x402 === undefined) throw new UnknownUrlError(method, url)
-  return x402
 }
 
 /** Who asks, as far as the head of the request shows it. Nothing is written to find out: that waits until the caller is admitted. */

@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from '@x402/core/http'
 import { parsePaymentRequired } from '@x402/core/schemas'
@@ -15,15 +18,20 @@ import {
 import { createSIWxPayload, encodeSIWxHeader, parseSIWxHeader } from '@x402/extensions/sign-in-with-x'
 import OpenAI from 'openai'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { startModelServer } from '../../sandbox/model/server.ts'
+import { readConfig } from '../../src/config/config.ts'
 import { createLoginToken } from '../../src/identity/login-links.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { findWallet } from '../../src/ledger/wallet-accounts.ts'
 import { verifyReceipt } from '../../src/receipts/verify-receipt.ts'
+import { startService } from '../../src/run/service.ts'
 import { chainOptions, openChain } from '../../src/settlement/chain.ts'
 import { checkSolvency, isSolvent } from '../../src/settlement/solvency.ts'
 import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
 import { decodeHeader, encodeHeader } from '../../src/x402/header.ts'
+import { atEnd } from '../support/at-end.ts'
 import { DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
+import { partitions } from '../support/ledger.ts'
 import { gatewayOf, startMoneyService } from '../support/money-service.ts'
 import { untilFits } from '../support/until.ts'
 import { openX402Wallet, type PaymentPayload, type X402Wallet } from '../support/x402-wallet.ts'
@@ -663,6 +671,45 @@ test('wallets pay over x402', async (t) => {
       assert.equal((await client.get('/api/balance')).available_atomic, '0')
     },
   )
+
+  await t.test('a machine that does not settle serves the same wallets, and its payments are settled', async (t) => {
+    const model = await startModelServer({ host: '127.0.0.1', port: 0, tokensPerSecond: 0 })
+    atEnd(t, () => model.close())
+    const { rpcUrl, gatewayUrl, gatewayToken, terms } = money.money
+    const dataDir = mkdtempSync(join(tmpdir(), 'penny-web-'))
+    atEnd(t, () => rmSync(dataDir, { recursive: true, force: true }))
+    const config = readConfig({
+      ROLES: 'web',
+      PORT: '0',
+      WEB_PROCESSES: '1',
+      DATA_DIR: dataDir,
+      DATABASE_URL: money.databaseUrl,
+      UPSTREAM_BASE_URL: model.url,
+      LOG_LEVEL: 'silent',
+      LEDGER_PARTITIONS: String(partitions),
+      SEARCH_PROVIDER: 'none',
+      CHAIN_RPC_URL: rpcUrl,
+      GATEWAY_URL: gatewayUrl,
+      GATEWAY_TOKEN: gatewayToken,
+      USDC_ADDRESS: terms.usdc.address,
+      GATEWAY_WALLET_ADDRESS: terms.gatewayWallet,
+    })
+    const service = await startService(config, () => {})
+    atEnd(t, () => service.stop())
+    const there = `${service.publicUrl}/x402/v1`
+    const wallet = await openX402Wallet(money, '0.1')
+    const openai = new OpenAI({ baseURL: there, apiKey: 'none', fetch: wallet.netting(), maxRetries: 0 })
+    const { choices } = await openai.chat.completions.create(question)
+    assert.match(choices[0]!.message.content!, /sandbox model/)
+    const { paid_atomic: paid, charged_atomic: charged, credit_atomic: credit } = await balanceOf(wallet)
+    assert.equal(BigInt(paid), BigInt(charged) + BigInt(credit))
+    assert.ok(BigInt(credit) > 0n)
+    assert.equal((await wallet.signingIn()(`${there}/refund`, { method: 'POST' })).status, 202)
+    await untilFits(
+      () => gatewayOf(money, wallet.address),
+      (left) => left === 100_000n - BigInt(charged),
+    )
+  })
 
   assert.deepEqual(await findViolations(database), [])
 })

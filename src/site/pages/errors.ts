@@ -141,8 +141,8 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'Wait for `retry-after` and try again.',
   ],
   settlement_delayed: [
-    'Too many charges of the account have not been paid on chain yet.',
-    'Wait and try again. This clears automatically.',
+    'Too many charges of the account have not been paid on chain yet, or this machine cannot take payments of wallets.',
+    'Wait and try again: unpaid charges clear automatically. For payments of wallets, the message says what the operator has to set.',
   ],
   ledger_frozen: ['The ledger is being checked, and new requests are paused.', 'Try again later.'],
   internal_error: ['An error on our side.', 'Contact us with the request id.'],
