@@ -4,7 +4,7 @@ import { listPartitions } from './accounts.ts'
 
 /** Longer than a webhook is retried. */
 const eventDays = 4
-/** An account keeps its newest events, and those that a webhook endpoint still has to get: it is disabled when it has more of them. */
+/** An account keeps its newest events, and those that an endpoint still has to get. Endpoints with more of them are disabled. */
 export const eventsPerAccountMax = 10_000
 /** An event is deleted once this many newer events follow it, even if an endpoint still wants it. */
 export const eventsKeptMax = 100_000
@@ -58,7 +58,7 @@ export async function trimEvents(
 
 type EventLimits = { readonly newestMax: number; readonly keptMax: number }
 
-/** In pieces: one long statement would keep its rows locked, and the database from vacuuming. */
+/** In chunks: one long statement would keep its rows locked and block vacuum. */
 export async function untilFewer(remove: () => Promise<readonly unknown[]>): Promise<void> {
   while ((await remove()).length === deletedAtOnce);
 }

@@ -6,11 +6,11 @@ import { createRequestId } from './request-id.ts'
 import { registerWallet, type Wallet } from './wallet-accounts.ts'
 import { acceptedPayment, creditPayment } from './x402-payments.ts'
 
-// A ledger that was restored from a backup lacks what wallets paid after it, and what was paid back to them. The gateway has both.
+// A ledger that was restored from a backup lacks later payments of wallets and refunds to them. The gateway has both.
 
 /**
- * Of transfers between the seller and others, those that the ledger has, whatever they are to it; and whether it had them before it was
- * frozen, that is, whether they were in the copy.
+ * Of these transfers between the seller and others, those that the ledger has, as a payment or a refund; and whether it had them before
+ * it was frozen, that is, whether they were in the backup.
  */
 export async function findKnownTransfers(
   database: Database,
@@ -27,7 +27,7 @@ export async function findKnownTransfers(
   return new Map(rows.map(({ id, of_copy }) => [id, { isOfCopy: of_copy }]))
 }
 
-/** Which of these are addresses of accounts. What those pay and get is recovered account by account. */
+/** Which of these are account addresses. Their payments are recovered account by account. */
 export async function findAccountAddresses(database: Database, addresses: readonly string[]): Promise<Set<string>> {
   const rows = await database.query<{ address: string }>('select address from accounts where address = any ($1)', [
     addresses,
@@ -43,7 +43,7 @@ export type LostX402Payment = {
 }
 
 /**
- * Credits a payment in full: the request that it paid is lost, and with it what that had cost. The signature is lost too, so 65 zeros
+ * Credits a payment in full: the paid request is lost, and with it its cost. The signature is lost too, so 65 zero bytes
  * stand for it. False when it was credited before.
  */
 export async function creditLostPayment(database: Database, lost: LostX402Payment): Promise<boolean> {
@@ -64,7 +64,7 @@ export async function creditLostPayment(database: Database, lost: LostX402Paymen
 export type LostRefund = {
   readonly wallet: Wallet
   readonly amount: bigint
-  /** As in the nonce of the seller's authorization. */
+  /** The sequence in the nonce of the seller's authorization. */
   readonly sequence: bigint
   readonly epoch: number
   readonly isCompleted: boolean
@@ -73,7 +73,7 @@ export type LostRefund = {
 }
 
 /**
- * Records a refund that the seller has paid. `known`: the ledger has that refund, and settlement follows it. `unpaid`: the account has
+ * Records a refund that the seller has paid. `known`: the ledger has that refund, and settlement tracks it. `unpaid`: the account has
  * less credit than that, even with all its payments.
  */
 export async function recordLostRefund(database: Database, lost: LostRefund): Promise<'recorded' | 'known' | 'unpaid'> {

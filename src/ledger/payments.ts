@@ -162,7 +162,7 @@ const findDue = `
                         and p.state = 'completed' and p.root is null)
    order by a.unpaid_since limit $6`
 
-// The longer an open payment takes the less often it is looked at, down to once a minute; one that was refused waits ten seconds.
+// Open payments are checked less often the older they are, down to once a minute. A refused one waits ten seconds.
 const pauseOfPayment = `greatest(case when p.reason is null then interval '0' else interval '10 seconds' end,
                                  least((p.changed_at - p.created_at) / 4, interval '60 seconds'))`
 
@@ -184,7 +184,7 @@ export type ConfirmDue = { readonly untouchedMs: number; readonly overdueMs: num
 /** A payment by the gateway's id. */
 export type ToConfirm = { readonly id: string; readonly isOverdue: boolean }
 
-/** Payments that the gateway has, by its ids, of which nothing was heard for `untouchedMs`, longest first. */
+/** Payments at the gateway without news for `untouchedMs`, by its ids, longest first. */
 export async function findPaymentsToConfirm(
   database: Database,
   { untouchedMs, overdueMs, rowsMax }: ConfirmDue,
@@ -201,7 +201,7 @@ export async function findPaymentsToConfirm(
   )
 }
 
-/** Payments that were recovered from the gateway after a restore, and whose entries have no root yet. An account's in their order. */
+/** Payments that were recovered from the gateway after a restore, and whose entries have no root yet. Ordered within each account. */
 export async function findRecoveredPayments(database: Database, rowsMax: number): Promise<readonly Payment[]> {
   const rows = await database.queryPrepared<PaymentRow>(
     'find_recovered_payments',
@@ -227,7 +227,7 @@ export async function chainRecoveredPayment(
   return row?.previous_root ?? undefined
 }
 
-/** How far the gateway's changes were read, undefined before the first; and whether it has a payment that is not final. */
+/** The cursor of the gateway's changes, undefined before the first; and whether the gateway has a payment that is not final. */
 export async function readGatewayState(
   database: Database,
 ): Promise<{ readonly cursor: string | undefined; readonly isUnderWay: boolean }> {

@@ -97,7 +97,7 @@ export async function listRefunds(
   return rows.map(readRefund)
 }
 
-/** Refunds that are due for a look. The older one is, the less often it is looked at, down to twice a minute. */
+/** Refunds that are due for a check. The older one is, the less often it is checked, down to twice a minute. */
 export async function findOpenRefunds(database: Database, rowsMax: number): Promise<readonly Refund[]> {
   const rows = await database.queryPrepared<RefundRow>(
     'find_open_refunds',
@@ -109,7 +109,7 @@ export async function findOpenRefunds(database: Database, rowsMax: number): Prom
   return rows.map(readRefund)
 }
 
-/** A new window, for an authorization that the gateway is known not to have. */
+/** Sets a new validity window, for an authorization that the gateway certainly does not have. */
 export async function renewRefundWindow(database: Database, { partition, id }: Refund): Promise<Date> {
   const now = await readClock(database)
   await database.query('update withdrawals set settled_at = $3 where partition = $1 and id = $2', [partition, id, now])

@@ -3,10 +3,10 @@ import type { Database } from '../db/database.ts'
 const nobody = '00000000-0000-0000-0000-000000000000'
 
 /**
- * Does what a request needs of the ledger, without changing anything: looks up an API key that does not exist, and places a hold of
+ * Runs the statements of a request without changing anything: looks up an API key that does not exist, and places a hold of
  * nothing in the partition.
  *
- * @throws what the database has against it
+ * @throws the database's error
  */
 export async function tryHold(database: Database, partition: number): Promise<void> {
   await database.query('select partition, account_id, key_id from api_key_hashes where hash = $1', [Buffer.alloc(32)])

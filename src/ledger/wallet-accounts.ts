@@ -45,8 +45,8 @@ export async function findWallet(connection: Connection, address: string, partit
 }
 
 /**
- * Writes down where the account of the wallet is, before the account itself is opened. Throws when it is known to be elsewhere: then
- * the number of partitions changed in between, and the wallet has to be looked up again.
+ * Records the partition of a wallet's account before the account is created. Throws when another partition is recorded: then the
+ * number of partitions has changed, and the wallet must be looked up again.
  */
 export async function registerWallet(database: Database, wallet: Wallet): Promise<void> {
   if (wallet.isKnown) return

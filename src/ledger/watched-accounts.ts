@@ -16,8 +16,8 @@ export type Watch = {
 }
 
 /**
- * Has every event of these accounts written from now on. What committed before this returns can be read; what commits later is an
- * event. Must be renewed more often than every two minutes.
+ * From now on, every event of these accounts is written. Earlier commits can be read when this returns; later ones are
+ * events. Must be renewed more often than every two minutes.
  */
 export async function watchAccounts(database: Database, accounts: readonly AccountRef[]): Promise<readonly Watch[]> {
   const watches: Watch[] = []
@@ -35,7 +35,7 @@ export async function watchAccounts(database: Database, accounts: readonly Accou
   return watches
 }
 
-/** Ends the watches that nobody renewed. */
+/** Ends watches that were not renewed. */
 export async function endStaleWatches(database: Database): Promise<void> {
   const stale = await database.query<{ partition: number; id: string }>(
     'select partition, id from accounts where watched_until <= now()',

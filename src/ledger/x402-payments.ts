@@ -22,16 +22,16 @@ export type SignedPayment = {
 }
 
 /**
- * `claimed`: this request may hand it in, and nobody else for a while. `reclaimed`: the same, but an earlier request may have handed it
- * in: the gateway has to be asked before anything else. `taken`: another request has handed it in just now, and its
- * outcome is not known yet. `used`: it is credited.
+ * `claimed`: only this request may submit it, for a while. `reclaimed`: the same, but an earlier request may have submitted it: ask the
+ * gateway before anything else. `taken`: another request has just submitted it, and the outcome is not known yet. `used`: it is
+ * credited.
  */
 export type Claim = 'claimed' | 'reclaimed' | 'taken' | 'used'
 
-/** Longer than the gateway is waited for: a request that has not given up its claim by then is dead. */
+/** Longer than the gateway's timeout: a request that still has its claim after this is dead. */
 const claimSeconds = 30
 
-/** Takes a payment on, before the gateway is asked: what it accepts from here on is found again after any crash. */
+/** Claims a payment before it is submitted: after any crash, whatever the gateway accepted is found again. */
 export async function claimPayment(database: Database, payment: SignedPayment): Promise<Claim> {
   const { wallet, nonce, value, validAfter, validBefore, signature, requestId } = payment
   const now = await readClock(database)
@@ -63,11 +63,11 @@ export async function claimPayment(database: Database, payment: SignedPayment): 
     `select credited_at is null and state = 'submitted' as is_open from x402_payments where partition = $1 and payer = $2 and nonce = $3`,
     [wallet.partition, wallet.address, nonce],
   )
-  // A row that is gone was refused just now: the claim can be tried again.
+  // The row has just been deleted, because the gateway refused it: the claim can be retried.
   return row === undefined || row.is_open ? 'taken' : 'used'
 }
 
-/** Whether it was credited before. For an early answer: `claimPayment` decides. */
+/** Whether it was credited before. For an early answer; `claimPayment` decides. */
 export async function isPaymentUsed(database: Database, wallet: Wallet, nonce: string): Promise<boolean> {
   const [row] = await database.queryPrepared(
     'find_used_x402_payment',
@@ -77,7 +77,7 @@ export async function isPaymentUsed(database: Database, wallet: Wallet, nonce: s
   return row !== undefined
 }
 
-/** The gateway has refused it for good: nothing of it is kept. */
+/** The gateway has refused it permanently: its row is deleted. */
 export async function forgetPayment(database: Database, { wallet, nonce, requestId }: SignedPayment): Promise<void> {
   await database.query(
     `delete from x402_payments
@@ -125,7 +125,7 @@ export type OpenX402Payment = {
   readonly isExpired: boolean
 }
 
-/** Payments whose outcome nobody waits for any more; the older one is, the less often, down to once an hour. */
+/** Payments whose request has ended without an outcome. Older ones are checked less often, down to once an hour. */
 export async function findUndecidedPayments(database: Database, rowsMax: number): Promise<readonly OpenX402Payment[]> {
   const rows = await database.queryPrepared<OpenRow>(
     'find_undecided_x402_payments',
@@ -138,7 +138,7 @@ export async function findUndecidedPayments(database: Database, rowsMax: number)
   return rows.map(readOpen)
 }
 
-/** It was asked for without an answer, or the gateway does not have it yet. */
+/** The gateway did not answer, or does not have it yet. */
 export async function touchUndecided(database: Database, { partition, payer, nonce }: OpenX402Payment): Promise<void> {
   await database.query(
     `update x402_payments set changed_at = now() where partition = $1 and payer = $2 and nonce = $3 and state = 'submitted'`,
@@ -146,7 +146,7 @@ export async function touchUndecided(database: Database, { partition, payer, non
   )
 }
 
-/** Its authorization has expired and the gateway has nothing of it: it can never be paid. */
+/** Its authorization has expired and the gateway does not have it: it can never be paid. */
 export async function forgetUndecided(database: Database, { partition, payer, nonce }: OpenX402Payment): Promise<void> {
   await database.query(
     `delete from x402_payments where partition = $1 and payer = $2 and nonce = $3 and state = 'submitted' and credited_at is null`,
@@ -167,7 +167,7 @@ export async function findX402ByGatewayId(
   return rows.map(readOpen)
 }
 
-/** The gateway's ids of payments of which nothing was heard for `untouchedMs`, longest first. */
+/** The gateway's ids of payments without news for `untouchedMs`, longest first. */
 export async function findX402ToConfirm(
   database: Database,
   { untouchedMs, overdueMs, rowsMax }: ConfirmDue,
@@ -183,7 +183,7 @@ export async function findX402ToConfirm(
   )
 }
 
-/** What the gateway says of a payment. */
+/** The gateway's report about a payment. */
 export type X402News = {
   readonly payment: OpenX402Payment
   readonly state: X402PaymentState

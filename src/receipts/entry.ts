@@ -2,7 +2,7 @@ import type { Keccak256 } from './crypto.ts'
 import { type Hex, writeHex } from './hex.ts'
 import { domainSeparator, type ReceiptDomain } from './typed-data.ts'
 
-/** One line of an account's history: a request that ended, or a correction. Never changes once it is written. */
+/** One line of an account's history: an ended request, or a correction. It never changes. */
 export type Entry = {
   /** The account's address. */
   readonly payer: Hex
@@ -25,7 +25,7 @@ export type Entry = {
   readonly quote: bigint
   /** Negative when the request took over a debt. */
   readonly fromCredit: bigint
-  /** What was charged; negative when money was given back. */
+  /** The charge; negative for a refund. */
   readonly amount: bigint
 }
 
@@ -64,7 +64,7 @@ export const textBytesMax = 1_024
 export const uint64Max = 2n ** 64n - 1n
 export const int64Max = 2n ** 63n - 1n
 export const int64Min = -(2n ** 63n)
-/** The last instant that JavaScript’s `Date` can hold. */
+/** The last instant of JavaScript's `Date`. */
 const instantMax = 8_640_000_000_000_000n
 
 /** In the order of the encoding, with the names that documents use. */

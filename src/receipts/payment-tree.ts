@@ -54,7 +54,7 @@ export class PaymentRootBuilder {
   }
 }
 
-/** The whole tree of one payment, for the proofs of its entries. Keep it while several are asked for. */
+/** The whole tree of one payment, for the proofs of its entries. Keep it to compute several proofs. */
 export class PaymentTree {
   readonly root: Hex
   readonly #first: bigint

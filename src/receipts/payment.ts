@@ -18,7 +18,7 @@ export type Payment = {
   readonly previous: Hex
 }
 
-/** A payment with what proves it. */
+/** A payment with its proof. */
 export type SignedPayment = Payment & {
   /** Of its tree: what the issuer signs, and what the gateway puts into its batch. */
   readonly root: Hex
@@ -42,12 +42,12 @@ export function needsTransfer(payment: Pick<Payment, 'value' | 'nonce'>): boolea
   return payment.value !== 0n && !isPrepaid(payment)
 }
 
-/** Whether a wallet paid in advance over x402. The issuer signs the nonce, so nobody else can say so. */
+/** Whether a wallet paid in advance over x402. The nonce proves it, because the issuer signs it. */
 export function isPrepaid({ nonce }: Pick<Payment, 'nonce'>): boolean {
   return nonce === zeroHash
 }
 
-/** Why it needs no transfer, for people. */
+/** Why it needs no transfer, as text for users. */
 export function whyNoTransfer(payment: Pick<Payment, 'value' | 'nonce'>): string {
   return isPrepaid(payment) ? 'was paid in advance over x402' : 'adds up to 0 USDC'
 }

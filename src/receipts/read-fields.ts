@@ -1,6 +1,6 @@
 import type { Hex } from './hex.ts'
 
-// Documents come from anywhere. Every field is read by name, once, with its form and its bounds; a field that nobody reads is refused.
+// Documents are untrusted. Every field is read once, by name, with its format and bounds. Unknown fields are refused.
 
 export type Fields = Readonly<Record<string, unknown>>
 

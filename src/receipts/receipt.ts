@@ -27,7 +27,7 @@ import type { ReceiptDomain } from './typed-data.ts'
 
 export const receiptVersion = 2
 
-/** An entry with everything that proves it. */
+/** An entry with its proof. */
 export type Receipt = {
   readonly entry: Entry
   readonly domain: ReceiptDomain
@@ -118,7 +118,7 @@ export function writeReceipt({ entry, domain, hash, payment }: Receipt): Receipt
   }
 }
 
-/** Reads a document from anywhere. Throws an InvalidReceiptError when it is not a receipt of this version; proves nothing. */
+/** Parses an untrusted document. Throws an InvalidReceiptError when it is not a receipt of this version. Verifies nothing. */
 export function readReceipt(value: unknown): Receipt {
   refuseOtherVersions(value)
   const names = ['object', 'version', 'entry', 'domain', 'hash']

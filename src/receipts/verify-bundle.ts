@@ -33,9 +33,9 @@ export type BundleTotals = {
 
 export type BundleOptions = {
   readonly crypto: ReceiptCrypto
-  /** Looks for a batch on the chain; returns what is wrong. Without it the check `chain` is left out. */
+  /** Looks for a batch on the chain; returns the problem. Without it the check `chain` is left out. */
   readonly checkBatch?: (batch: Batch, header: BundleHeader) => Promise<string | undefined>
-  /** Called once for every part of the file that was verified. */
+  /** Called after each verified part of the file. */
   readonly onProgress?: (totals: BundleTotals) => void
 }
 
@@ -214,7 +214,7 @@ class History {
     if (chain !== undefined) this.#findings.add('chain', chain)
   }
 
-  /** Compares the payment whose entries have been read with what they add up to. */
+  /** Compares a payment with the sum of its entries. */
   #close(): void {
     if (this.#open === undefined) return
     const { payment, builder, sum } = this.#open
@@ -281,7 +281,7 @@ class History {
     return `${here} Those up to ${after.last} are archived: an earlier export that ends with payment ${after.number} (root ${after.root}) has them.`
   }
 
-  /** What a check says when nothing is wrong, and whether something is still to come. */
+  /** The text of a check without findings, and whether something is still pending. */
   #describe(name: BundleCheck['name']): readonly [detail: string, pending: boolean] {
     const { entries, payments, batched, waiting, paid, unpaid } = this.totals
     const isWaiting = waiting > 0n || payments === 0n
@@ -332,7 +332,7 @@ function isSameBatch(batch: Batch, other: Batch | undefined): boolean {
   return batch.id === other?.id && batch.txHash === other.txHash && batch.root === other.root
 }
 
-/** What is wrong, by check: the first finding in full, and how many there are. */
+/** Findings by check: the first one in full, and their number. */
 class Findings {
   readonly #found = new Map<string, { readonly text: string; count: number }>()
 

@@ -13,15 +13,15 @@ export type Check<Name extends string = string> = {
   readonly ok: boolean
   /** There is nothing to check yet; `ok` is true. */
   readonly pending: boolean
-  /** One line for people. */
+  /** One line for users. */
   readonly detail: string
 }
 
 export type ReceiptCheck = Check<'hash' | 'signature' | 'amounts' | 'payment' | 'inclusion'>
 
 /**
- * Checks a receipt with nothing but itself. The caller compares what the receipt cannot prove: that the issuer is the one you
- * trust, and that the batch is on the chain. Throws an InvalidReceiptError when the value is not a receipt at all.
+ * Verifies a receipt by itself. The caller checks what the receipt cannot prove: that it trusts the issuer, and that the batch is on
+ * the chain. Throws an InvalidReceiptError when the value is not a receipt at all.
  */
 export async function verifyReceipt(value: unknown, crypto: ReceiptCrypto): Promise<readonly ReceiptCheck[]> {
   const receipt = readReceipt(value)
@@ -58,7 +58,7 @@ async function checkSignature(
     : failed('signature', problem)
 }
 
-/** What is wrong with the signature of a payment; undefined when its issuer made it. */
+/** The problem with the signature of a payment; undefined when its issuer made it. */
 export async function signatureProblem(
   payment: SignedPayment,
   domain: ReceiptDomain,
@@ -84,7 +84,7 @@ function checkAmounts(entry: Entry, payment: SignedPayment | undefined): Receipt
   return passed('amounts', `Charged ${format(amount)} USDC${quoted}.`)
 }
 
-/** What is wrong with the amounts of an entry taken by itself. */
+/** The problem with the amounts of an entry by itself; undefined when they are possible. */
 export function amountProblem(entry: Entry): string | undefined {
   const { number, kind, status, amount, promptTokens, completionTokens, searchCalls, quote } = entry
   if (kind === 'request') {
@@ -125,7 +125,7 @@ function checkInclusion(payment: SignedPayment | undefined, keccak256: Keccak256
     : failed('inclusion', problem)
 }
 
-/** What is wrong with the proof from a payment to its batch; undefined when it is right, or when there is no batch yet. */
+/** The problem with the proof from a payment to its batch; undefined when it is valid, or when there is no batch yet. */
 export function inclusionProblem({ number, root, batch }: SignedPayment, keccak256: Keccak256): string | undefined {
   if (batch === undefined) return undefined
   const found = batchRootOfProof(root, batch.proof, keccak256)

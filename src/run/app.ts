@@ -43,11 +43,11 @@ export type AppServices = ApiServices &
     readonly readiness: Readiness
     /** Aborted when this process is about to stop. */
     readonly stopping: AbortSignal
-    /** How those whom the service asks have answered of late. It serves all the same: the next answer may be a good one. */
+    /** Recent outcomes of upstream calls, for the status page. They do not affect readiness: the next call may succeed. */
     readonly standings: () => Readonly<Record<'model' | 'search', Standing | 'off'>>
   }
 
-/** Everything the service answers. Chat completions are served straight from Node's own objects; the rest goes through Hono. */
+/** Creates the handler of all requests. Chat completions use Node's own objects; everything else goes through Hono. */
 export function createApp(services: AppServices): RequestListener {
   const { lookUps, keys, site, chainServices, publicUrl, now } = services
   const isSandbox = chainServices.sandbox !== undefined
@@ -57,7 +57,7 @@ export function createApp(services: AppServices): RequestListener {
     overrideGlobalObjects: false,
     // `UnreadBodies` does that, within a rate.
     autoCleanupIncoming: false,
-    // Health checks of load balancers still speak HTTP/1.0, which knows no host.
+    // Health checks of load balancers still use HTTP/1.0, which has no Host header.
     hostname: new URL(publicUrl).host,
     errorHandler: (error) => unroutedResponse(error, publicUrl),
   })
@@ -84,14 +84,14 @@ const chatPath = chatContracts.createChatCompletion.path
 const paidChatPath = x402Contracts.createPaidCompletion.path
 const playgroundPath = chatContracts.createPlaygroundCompletion.path
 
-/** Base addresses are written with a slash at their end, or without: repeated and trailing slashes mean nothing. */
+/** Clients configure base URLs with or without a slash at the end: repeated and trailing slashes are ignored. */
 function withoutExtraSlashes(url: string): string {
   if (!/\/\/|\/(?:$|\?)/.test(url)) return url
   const [, origin, path, query] = /^(https?:\/\/[^/?]*)?([^?]*)(.*)$/is.exec(url)!
   return `${origin ?? ''}${path!.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '')}${query}`
 }
 
-/** The path as Hono reads it: a proxy's client sends the whole address, and some write letters as `%63`. */
+/** The path as Hono reads it: a proxy's client sends an absolute URL, and some clients percent-encode letters (`%63`). */
 function readPath({ url = '' }: IncomingMessage): string {
   if (url.startsWith('/') && !/%|\/\./.test(url)) return url.split('?', 1)[0]!
   const path = URL.parse(url.startsWith('/') ? `http://penny${url}` : url)?.pathname ?? url
@@ -140,7 +140,7 @@ function createRoutes(services: AppServices, gate: Gate): Hono<HonoBindings> {
     return services.unpaid.admitVisitor({ outgoing, network })
   }
   const keyOptionsOf = async ({ env }: { env: HonoBindings['Bindings'] }) => {
-    // The list is public: a key that is not good, or cannot be looked up now, is as good as none.
+    // The list is public: an invalid key, or one that cannot be looked up now, is ignored.
     const isAnonymous = env.incoming.headers.authorization === undefined
     const visitor = visitorOf(env.incoming, services.trustProxy)
     const bearer = isAnonymous ? undefined : await authenticate(services.keys, visitor).catch(() => undefined)
@@ -191,8 +191,8 @@ function createRoutes(services: AppServices, gate: Gate): Hono<HonoBindings> {
 const requestPath = '/api/requests/:id{req_[^/]*}'
 
 /**
- * Pages of other sites may read what is below /v1, where a key must be shown, and what their requests have cost. The rest of /api
- * is for the dashboard's own pages alone, and so is a request that is read by its session.
+ * Other sites' pages may read `/v1`, which requires a key, and what their requests cost. The rest of /api is only for the dashboard's
+ * own pages, and so are requests that are authorized by a session.
  */
 function isForOtherPages(request: HonoRequest): boolean {
   const { path, method } = request
@@ -206,14 +206,14 @@ type RefusalContext = {
   json(body: object, status: ContentfulStatusCode, headers: Record<string, string>): Response
 }
 
-/** The methods of every path, for those who come with another. */
+/** The methods of every path, for 405 responses. */
 function knownMethods(): ReadonlyMap<string, string> {
   const methods = new Map([
     ['/healthz', 'GET'],
     ['/readyz', 'GET'],
   ])
   for (const { path, method, access } of contracts) {
-    // What only an operator may know of is not there for anybody else, whatever the method.
+    // Routes for operators only are hidden from everyone else, for every method.
     if (access === 'operator') continue
     const known = methods.get(honoPath(path))
     methods.set(honoPath(path), known === undefined ? method : `${known}, ${method}`)
