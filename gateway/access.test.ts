@@ -20,7 +20,7 @@ const payer = account('payer')
 const stranger = account('stranger')
 const nobody = ''
 
-test('payments are settled to the payees of the gateway, and from them, and to nobody else', async (t) => {
+test('payments are settled only to the gateway’s payees and from them', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start({ payees: [seller.address.toUpperCase().replace('0X', '0x')] })
   await deposit(bench, payer, 10_000n)

@@ -47,7 +47,7 @@ test('while the node is away payments are taken and wait; when it is back they s
   await assertPaidOnce(line, ids, 5_000n)
 })
 
-test('when the chain was not heard of for too long nothing is promised any more', async (t) => {
+test('when the chain is unreachable for too long, new payments are refused', async (t) => {
   const line = await openLine(t, { chainAgeMsMax: 300 })
   line.proxy.fault = away
   const answer = await untilFits(
@@ -271,7 +271,7 @@ test('a payment that expires before it can settle has failed, and its value is f
   await untilAlarm(line.bench, 'transfer_skipped')
 })
 
-test('a payer who empties the balance past us makes only its own payment fail', async (t) => {
+test('when a payer withdraws its balance outside the service, only its own payment fails', async (t) => {
   const line = await openLine(t)
   const { bench, proxy, url } = line
   const other = account('honest')
@@ -297,7 +297,7 @@ test('a payer who empties the balance past us makes only its own payment fail', 
   assert.equal(await onChain(bench, seller.address), 5_000n)
 })
 
-test('USDC sent to the contract without a deposit is nobody’s', async (t) => {
+test('USDC sent to the contract without a deposit is credited to no account', async (t) => {
   const { bench, url } = await openLine(t, { reconcileMs: 20 })
   await bench.chain.admin.giveUsdc(payer.address, 500n)
   const client = publicClient(bench.chain.url)

@@ -30,7 +30,7 @@ import { untilFits } from '../test/support/until.ts'
 // Payments that reach the chain outside the gateway's books: by another sender's transaction, or by its own before it lost its
 // database.
 
-test('a payment that somebody else settles first counts as settled, once', async (t) => {
+test('a payment that a third party settles first counts as settled, once', async (t) => {
   const line = await openLine(t)
   const { bench, proxy, url } = line
   proxy.fault = away

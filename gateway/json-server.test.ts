@@ -32,7 +32,7 @@ test('a path with one more part behind it is found, any other is not', async (t)
   assert.equal((await ask(url, '/broken')).status, 500)
 })
 
-test('what is not JSON is refused, and a body that is too large too, and the connection goes on', async (t) => {
+test('invalid JSON and too large bodies are refused, and the connection stays open', async (t) => {
   const { url } = await start(t)
   for (const body of ['', '{', 'nothing', '{"a":1}x', '\u0000']) {
     const answer = await ask(url, '/echo', body)
@@ -45,7 +45,7 @@ test('what is not JSON is refused, and a body that is too large too, and the con
   assert.deepEqual((await ask(url, '/echo', { a: 1 })).body, { a: 1 })
 })
 
-test('who sends nonsense or leaves in the middle harms nobody', async (t) => {
+test('invalid requests and early disconnects do not affect other clients', async (t) => {
   const { url, port } = await start(t)
   for (const bytes of ['GET', 'POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nhalf', '\0\0\0\r\n\r\n']) {
     const socket = connect(port, '127.0.0.1')

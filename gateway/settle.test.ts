@@ -20,7 +20,7 @@ import {
 import { publicClient } from '../test/support/sandbox-chain.ts'
 import { untilFits } from '../test/support/until.ts'
 
-test('a payment is taken at once, settled on chain, and findable by its id and by payer and nonce', async (t) => {
+test('a payment is accepted immediately, settled on chain, and found by id and by payer and nonce', async (t) => {
   const bench = await openBench(t)
   const gateway = await bench.start()
   const payer = account('payer')
@@ -48,7 +48,7 @@ test('a payment is taken at once, settled on chain, and findable by its id and b
 })
 
 // The promise to the seller: every accepted payment can be paid, for any caller and any concurrency.
-test('of payments that arrive together as many are taken as the balance covers, on two gateways at once', async (t) => {
+test('of concurrent payments to two gateways, as many are accepted as the balance covers', async (t) => {
   const bench = await openBench(t)
   const gateways = [await bench.start({ batchMs: 3_000 }), await bench.start({ batchMs: 3_000 })]
   const payer = account('payer')
@@ -68,7 +68,7 @@ test('of payments that arrive together as many are taken as the balance covers, 
   assert.equal(await onChain(bench, payer.address), 500n)
 })
 
-test('one payment sent many times at once is taken once', async (t) => {
+test('one payment sent many times concurrently is accepted once', async (t) => {
   const bench = await openBench(t)
   const gateways = [await bench.start(), await bench.start()]
   const payer = account('payer')
@@ -84,7 +84,7 @@ test('one payment sent many times at once is taken once', async (t) => {
   assert.equal(await onChain(bench, seller.address), 1_000n)
 })
 
-test('who never deposited cannot pay', async (t) => {
+test('a payer without a deposit cannot pay', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start()
   await untilFits(

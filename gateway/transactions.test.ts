@@ -193,7 +193,7 @@ test('a relayer without gas loses nothing: payments wait until it has some', asy
   assert.equal((await ended(url, id)).status, 'completed')
 })
 
-test('a new relayer brings the call of the old one, who cannot pay any more, to its end', async (t) => {
+test('a new relayer finishes the transaction of an old one that has no gas left', async (t) => {
   const line = await openLine(t)
   line.proxy.fault = only('eth_sendRawTransaction', async ({ params }) => ({ result: keccak256(params[0] as Hex) }))
   const ids = await line.pay(2)

@@ -113,7 +113,7 @@ test('a change that commits late is not passed over by one that was made after i
   assert.deepEqual(idsOf([...between.transfers, ...after.transfers]), [early, late])
 })
 
-test('a reader that never rests hears of every change of many writers, however their commits interleave', async (t) => {
+test('a continuous reader gets every change of many writers, in any order of commits', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start()
   const ids = await Promise.all(Array.from({ length: 60 }, () => storeTransfer(bench)))
@@ -167,7 +167,7 @@ test('changes come in pages, in the order of change, of all or of one payer or p
   assert.equal((await readAll(url, '')).length, 7, 'acceptance is told by settle, not here')
 })
 
-test('a cursor that this gateway never gave is refused, and the service begins anew', async (t) => {
+test('a cursor of another gateway is refused, and the service reads from the beginning', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start()
   const id = await storeTransfer(bench)

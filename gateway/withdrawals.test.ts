@@ -43,7 +43,7 @@ async function withdrawalEnded(url: string, id: string) {
   return body
 }
 
-test('a signed order is paid out at once to whom it names, without a fee, and only once', async (t) => {
+test('a signed withdrawal is paid immediately to its recipient, without a fee, and only once', async (t) => {
   const bench = await openBench(t)
   const url = await openFunded(bench)
   const intents = [await burnIntent(bench.wallet, payer, { value: 4_000n }), await burnIntent(bench.wallet, payer)]
@@ -185,7 +185,7 @@ test('an order whose last block passes while it waits expires, and its money is 
   assert.equal(await balanceOf(url, payer.address), '0.01')
 })
 
-test('an order to somebody whom USDC has blocked is given up after ten minutes, for good, and its money is free again', async (t) => {
+test('a withdrawal to an address that USDC blocks fails after ten minutes, and its money is released', async (t) => {
   const bench = await openBench(t)
   let skippedMs = 0
   const clock = () => Date.now() + skippedMs
@@ -220,7 +220,7 @@ test('an order to somebody whom USDC has blocked is given up after ten minutes, 
   assert.equal(await balanceOf(url, payer.address), '0.009')
 })
 
-test('an order to somebody who was blocked for a while is paid', async (t) => {
+test('a withdrawal to an address that was blocked for a while is paid', async (t) => {
   const bench = await openBench(t)
   let skippedMs = 0
   const url = await openFunded(bench, { clock: () => Date.now() + skippedMs })
@@ -316,7 +316,7 @@ test('while the contract is paused payments wait, and are settled afterwards', a
 })
 
 // F80: the key's holder calls the contract directly. Payments that were accepted before can still be settled.
-test('a withdrawal begun at the contract stops new payments at once and cannot escape those taken before', async (t) => {
+test('a withdrawal started at the contract stops new payments immediately and cannot avoid earlier ones', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start({ batchMs: 1_500 })
   await deposit(bench, payer, 10_000n)

@@ -73,7 +73,7 @@ function changesOf(text: string): readonly string[] {
   })
 }
 
-test('each file creates the one function that it is named after, of a length that can be read at once', () => {
+test('each file creates the one function that it is named after, of a readable length', () => {
   assert.ok(functions.length > 20)
   assert.deepEqual(
     functions.filter(({ name, created, text }) => created !== name || text.match(/^create /gm)?.length !== 1),

@@ -30,7 +30,7 @@ test('what was written is read again, in order', async (t) => {
   )
 })
 
-test('the journal is nobody else’s to read', async (t) => {
+test('only its owner can read the journal', async (t) => {
   const path = join(await temporaryFolder(t), 'chain.journal')
   await write(path, [{ kind: 'clock', aheadSeconds: 1, parent }])
   assert.equal((await stat(path)).mode & 0o777, 0o600)

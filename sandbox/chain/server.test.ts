@@ -96,7 +96,7 @@ test('the gateway has the same address in every sandbox', async (t) => {
   await Promise.all([first.ready, second.ready])
 })
 
-test('gas costs 20 gwei: in every block, and by every answer to who asks the price', async (t) => {
+test('gas costs 20 gwei in every block and in every response about its price', async (t) => {
   const { url, admin } = await startChain(t)
   await admin.giveUsdc(alice.address, 100n)
   const client = publicClient(url)
@@ -210,7 +210,7 @@ test('the trustless exit opens after its number of blocks', async (t) => {
   assert.equal(await usdcBalance(url, alice.address), 1_000n)
 })
 
-test('senders at once are mined one by one, each in the order of its nonces', async (t) => {
+test('concurrent transactions are mined one by one, for each sender in the order of its nonces', async (t) => {
   const { url, admin } = await startChain(t)
   const senders = ['one', 'two', 'three', 'four', 'five'].map(account)
   for (const { address } of senders) await admin.giveUsdc(address, 100n)
@@ -280,7 +280,7 @@ test('a transaction that cannot be mined is refused in words that wallets know',
   assert.equal((await rpc(url, 'eth_sendRawTransaction', next)).error, undefined)
 })
 
-test('nobody rules the chain over HTTP', async (t) => {
+test('no HTTP request can administer the chain', async (t) => {
   const { url, admin, ready } = await startChain(t)
   await ready
   const before = await history(url)
@@ -318,7 +318,7 @@ test('nobody rules the chain over HTTP', async (t) => {
   await assert.rejects(admin.fundGas(alice.address, 0n), /cannot be given/)
 })
 
-test('what is not JSON-RPC gets a JSON-RPC error, and the chain goes on', async (t) => {
+test('an invalid JSON-RPC request gets a JSON-RPC error, and the chain keeps running', async (t) => {
   const { url, ready } = await startChain(t)
   await ready
   const request = { jsonrpc: '2.0', id: 1, method: 'eth_chainId' }
@@ -353,7 +353,7 @@ test('what is not JSON-RPC gets a JSON-RPC error, and the chain goes on', async 
   assert.equal(await publicClient(url).getChainId(), chainId)
 })
 
-test('no question, however strange, stops the chain', async (t) => {
+test('no request stops the chain', async (t) => {
   const { url, ready } = await startChain(t)
   await ready
   const bytes = fc.uint8Array({ maxLength: 64 }).map((value) => toHex(value))
@@ -408,7 +408,7 @@ test('a batch answers each request for itself, and a notification not at all', a
   assert.deepEqual(await post(url, JSON.stringify({ ...good, id: undefined })), { status: 204, answer: undefined })
 })
 
-test('a body that is too large is refused, and one that never ends hurts nobody', async (t) => {
+test('a too large body is refused, and an endless one affects no other client', async (t) => {
   const { url, port } = await startChain(t)
   const { status, answer } = await post(url, JSON.stringify({ padding: 'x'.repeat(2 * 1024 * 1024) }))
   assert.equal(status, 413)
@@ -447,7 +447,7 @@ test('logs of more blocks than Arc’s nodes would search are refused', async (t
   }
 })
 
-test('the faucet gives to many at once, and never more than it says', async (t) => {
+test('the faucet serves concurrent requests and never exceeds its limits', async (t) => {
   const { url, admin, ready } = await startChain(t)
   await ready
   const names = Array.from({ length: 12 }, (_, index) => account(`guest ${index}`).address)

@@ -62,7 +62,7 @@ test('results that are cut to what can be read leave room for what shall be writ
   )
 })
 
-test('an extension is what a step needs at its dearest, to the unit, and nothing when it is held already', () => {
+test('an extension is the exact maximum cost of a step, and 0 when the hold covers it already', () => {
   fc.assert(
     fc.property(opened, fc.nat(3), fc.nat(50_000), fc.nat(5_000), (bill, searches, inputTokens, outputTokens) => {
       const before = bill.limit

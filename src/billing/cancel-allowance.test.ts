@@ -17,7 +17,7 @@ test('twenty cheap cancels an hour are free, for each account', () => {
   assert.ok(take())
 })
 
-test('dear cancels are free until they have come to 0.10 USDC, the first whatever it costs', () => {
+test('expensive cancels are free until they add up to 0.10 USDC; the first is always free', () => {
   const allowance = new CancelAllowance(() => 0)
   const almost = fromAtomic(freeCancelCostMax - 1n)
   assert.deepEqual(

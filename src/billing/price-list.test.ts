@@ -69,7 +69,7 @@ test('aliases are ids of their own with the same model and prices behind them', 
   }
 })
 
-test('a price that is zero, dear beyond reason or not a number stops the start', () => {
+test('a price that is zero, implausibly high or not a number stops the start', () => {
   for (const input_per_million of ['0', '10001', 'free', -1, null, '0.0000001']) {
     assert.throws(() => load([{ ...model, input_per_million }]), InvalidModelsFileError)
   }

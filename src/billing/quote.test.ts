@@ -30,7 +30,7 @@ test('a short prompt is bounded without counting', async () => {
   assert.equal(await boundInput({ texts: ['What is a penny?'], itemCount: 1 }, never), 16 + 8 + 32)
 })
 
-test('the default max_tokens of the dearest model is quoted at what it can cost', () => {
+test('the default max_tokens of the most expensive model is quoted at its maximum cost', () => {
   assert.equal(quote(model, 100, 8_192).amount, 205_300n)
 })
 

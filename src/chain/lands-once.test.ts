@@ -142,7 +142,7 @@ test('a transaction that stays out is replaced under its nonce for a higher fee,
   assert.equal(await balance(bench), 2n)
 })
 
-test('a nonce that a stranger used ends the call, and it is signed again under the next', async (t) => {
+test('when another sender used the nonce, the transaction is signed again with the next one', async (t) => {
   const bench = await openBench(t)
   bench.proxy.fault = dealing('swallows', 100)
   assert.equal(await live(bench), 'waiting')
@@ -164,7 +164,7 @@ test('a new relayer takes over a call of one that cannot send any more', async (
   assert.deepEqual(new Set(bench.stored.map(({ sender }) => sender)).size, 2)
 })
 
-test('nothing is signed that the contract would refuse, that is too dear, or that cannot be paid; each is told once', async (t) => {
+test('transactions that the contract would refuse, that cost too much or that cannot be paid are not signed; each is logged once', async (t) => {
   const bench = await openBench(t)
   const poor = { node: new ChainNode(bench.url), chainId, account: account('poor'), onProblem: () => {} }
   await assert.rejects(new TransactionSender(poor).sign(call), CallRevertsError)

@@ -72,7 +72,7 @@ test('a retry that joins ends the grace; when it leaves, another grace begins', 
   assert.equal(attempt.signal.aborted, true)
 })
 
-test('a retry on another node keeps an attempt alive for as long as it is heard of', () => {
+test('a retry on another node keeps an attempt alive while it polls', () => {
   const attempt = open(newAttempts())
   attempt.leave(left)
   for (let seconds = 0; seconds < 30; seconds += 1) {
@@ -84,7 +84,7 @@ test('a retry on another node keeps an attempt alive for as long as it is heard 
   assert.equal(attempt.signal.aborted, true)
 })
 
-test('an attempt that the service stops has no grace, whoever waits for it', () => {
+test('an attempt that the service stops gets no grace period, even if a retry waits for it', () => {
   class StoppingError extends ServiceError {
     readonly code = 'overloaded'
   }
@@ -121,7 +121,7 @@ test('an account has 32 graces at a time, and five a minute that no retry used',
   assert.equal(later.signal.aborted, false)
 })
 
-test('everybody who joined is told, whatever else is kept; only ended answers make room', async () => {
+test('every joined retry gets the answer, whatever else is kept; only ended answers are evicted', async () => {
   const attempts = newAttempts(10_000)
   const running = open(attempts)
   running.recorder.add([{ type: 'text', text: 'x'.repeat(2_000) }])

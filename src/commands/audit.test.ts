@@ -47,7 +47,7 @@ async function audit({ url, dataDir }: Installation, unfreeze: boolean, environm
   return { code, chain: /^I12\s+(holds|BROKEN|not checked)/m.exec(text)?.[1], text }
 }
 
-test('books are not unfrozen unseen: not while the chain is silent, whether at once or half-way', async (t) => {
+test('the ledger is not unfrozen without a check against the chain, even if the chain fails halfway', async (t) => {
   const installation = await install(t)
   for (const silence of ['at once', 'half-way'] as const) {
     installation.silence = silence

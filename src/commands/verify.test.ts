@@ -63,7 +63,7 @@ test('a receipt is proved, and what was changed in it is named', async (t) => {
 })
 
 // Anybody can write a receipt that is not signed: a script must not take one for proved.
-test('a receipt that nobody has signed yet is not called wrong, and does not count as proved', async (t) => {
+test('an unsigned receipt is neither reported as invalid nor counted as proved', async (t) => {
   const verify = openVerifier(t)
   const { code, text } = await verify(documentOf(entries[0]!))
   assert.deepEqual([code, /… signature[\s\S]*nothing is proved yet/.test(text)], [1, true], text)

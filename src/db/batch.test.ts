@@ -91,7 +91,7 @@ test('a queue that is stopped gives up what the database does not answer', async
   await assert.rejects(queue.add(1), Lost)
 })
 
-test('a full queue refuses at once', async () => {
+test('a full queue refuses immediately', async () => {
   const queue = queueOf(async (calls) => calls, { queuedMax: 2 })
   const taken = [queue.add(1), queue.add(2)]
   await assert.rejects(queue.add(3), { code: 'overloaded' })

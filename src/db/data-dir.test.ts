@@ -40,7 +40,7 @@ test('a folder that belongs to somebody else and can be written to serves as it 
   assert.equal(statSync(path).mode & 0o777, 0o777)
 })
 
-test('a place where no folder can be made is told in one line', async () => {
+test('a folder that cannot be created is reported in one line', async () => {
   const file = join(folder, 'file')
   writeFileSync(file, '')
   await assert.rejects(

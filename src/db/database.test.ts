@@ -150,7 +150,7 @@ test('a server that hangs up in the middle of a statement leaves its outcome unk
   assert.deepEqual(await database.query('select id from notes where id = 5'), [])
 })
 
-test('a connection that breaks while idle is replaced and told to the log', async (t) => {
+test('a connection that breaks while idle is replaced and logged', async (t) => {
   const told = Promise.withResolvers<Error>()
   const database = open(t, { poolMax: 1, onIdleError: told.resolve })
   const backend = await backendOf(database)
@@ -195,7 +195,7 @@ test('a server that is not there is a lost connection, over the network and over
   assert.equal(isConnectionLost(await rejection(open(t, { url: wrongName }).query('select 1'))), false)
 })
 
-test('calls beyond the waiting line are refused at once as overload', async (t) => {
+test('calls beyond the queue’s limit are refused immediately as overload', async (t) => {
   const database = open(t, { poolMax: 1, waitingMax: 2 })
   const lock = Promise.withResolvers<void>()
   const busy = database.transaction(() => lock.promise)

@@ -13,7 +13,7 @@ before(async () => {
 after(() => ledger.drop())
 
 // An age of 0 would say that somebody has just looked, and a 0 of penny_solvent calls a person out of bed.
-test('what nobody has compared yet is left out, so that its absence can be noticed', async () => {
+test('metrics without a comparison yet are left out, so that alerts can detect their absence', async () => {
   const { metrics, show } = createLedgerMetrics()
   show(await readLedgerNumbers(ledger.database))
   const page = parseMetrics(renderMetrics(metrics))

@@ -25,7 +25,7 @@ test('however many ask whether the service is ready, the database is asked once 
   assert.deepEqual([await readiness.problems(), looks], [{}, 2])
 })
 
-test('strangers are told that the database does not answer, and only the log why', async () => {
+test('unauthenticated clients learn that the database does not answer; only the log says why', async () => {
   const errors: unknown[] = []
   const failure = new Error('no pg_hba.conf entry for host "10.0.0.7", user "penny", database "books"')
   let nowMs = 0

@@ -33,7 +33,7 @@ test('in no span of time is more let through than the burst and the rate allow, 
   )
 })
 
-test('one who is refused holds nobody else up, and a flood of names takes no more room than it may', () => {
+test('a refused client does not delay others, and a flood of names uses bounded memory', () => {
   const buckets = new TokenBuckets({ burstMax: 1, perSecond: 1, now: () => 0, bucketsMax: 100 })
   buckets.take('first')
   assert.throws(() => buckets.take('first'), RateLimitedError)

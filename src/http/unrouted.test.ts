@@ -4,7 +4,7 @@ import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { answerMalformed, BegunAnswers } from './unrouted.ts'
 
-test('who sends a request too slowly is told how long its parts may take, in the envelope', async () => {
+test('a client that sends too slowly gets an error envelope that names the time limit', async () => {
   const socket = new PassThrough()
   const late = Object.assign(new Error('Request timeout'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' })
   answerMalformed({ publicUrl: 'http://localhost', begun: new BegunAnswers() }, late, socket)

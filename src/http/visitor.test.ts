@@ -73,7 +73,7 @@ function compressed(groups: readonly number[]): string {
   return new URL(`http://[${full(groups)}]`).hostname.slice(1, -1)
 }
 
-test('whoever comes through a proxy does not sit at this machine', () => {
+test('a visitor behind a proxy does not count as local', () => {
   assert.equal(visitorOf(from('127.0.0.1'), false).isLocal, true)
   assert.equal(visitorOf(from('::1'), false).isLocal, true)
   assert.equal(visitorOf(from('203.0.113.5'), false).isLocal, false)

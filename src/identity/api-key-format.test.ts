@@ -25,7 +25,7 @@ test('what is wrong with a key is named without repeating any of it', () => {
   assert.doesNotMatch(whyMalformed(key.slice(0, 30))!, new RegExp(key.slice(6, 12)))
 })
 
-test('after its first showing only the last four characters of a key are told', () => {
+test('after its creation only the last four characters of a key are shown', () => {
   const key = createApiKey()
   assert.equal(hintOf(key), `penny_…${key.slice(-4)}`)
 })

@@ -55,7 +55,7 @@ test('keys of each kind that devices make are taken, and each answers for itself
   }
 })
 
-test('a key that is not of the kind it says, or too weak, is refused at once', () => {
+test('a key of another type than it says, or a weak one, is refused', () => {
   const [[, , curve], [, , edwards]] = kinds
   assert.throws(() => register(curve, -8), { code: 'sign_in_failed' })
   assert.throws(() => register(edwards, -257), { code: 'sign_in_failed' })

@@ -107,7 +107,7 @@ test('usage comes in exactly one chunk, when asked for, with the cost', () => {
   for (const chunk of all) assert.equal('usage' in chunk, false)
 })
 
-test('reasoning is told under both names that clients read', () => {
+test('reasoning is sent under both names that clients read', () => {
   const [chunk] = chunks(
     createChunkRenderer({ ...head, includeUsage: false }).events([{ type: 'reasoning', text: 'Hm' }]),
   )
@@ -211,7 +211,7 @@ test('a buffered message says only what there is to say', () => {
   assert.deepEqual(message('error-flat'), { role: 'assistant', content: '', refusal: null })
 })
 
-test('a call that was cut in half is not passed off as a call', () => {
+test('a truncated call is not presented as complete', () => {
   const assembler = createMessageAssembler()
   assembler.add(recorded('incomplete-call'))
   assert.deepEqual(assembler.finish().toolCalls, [{ id: 'call_a1', name: 'get_weather', arguments: '{"city":"Bern"}' }])
@@ -242,7 +242,7 @@ test('any text survives the way to the client', () => {
   )
 })
 
-test('a cost of nothing is zero', () => {
+test('a charge of nothing has the cost 0', () => {
   const [chunk] = chunks(
     createChunkRenderer({ ...head, includeUsage: true }).usage(usage, { prompt: zero, completion: zero, search: zero }),
   )

@@ -118,7 +118,7 @@ test('an unknown model is refused before anything else, and the known ones are n
   assert.throws(() => parse({ model: 'x'.repeat(5_000) }), /Use one of `gpt-5\.6-terra`, `tiny`/)
 })
 
-test('of several mistakes the first in the documented order is told', () => {
+test('of several mistakes the first in the documented order is reported', () => {
   const mistakes: Record<string, unknown> = {
     messages: [],
     stream: 'yes',
@@ -494,7 +494,7 @@ test('a __proto__ key in a schema stays a key', () => {
 const turns = (ids: readonly string[]) =>
   ids.flatMap((id) => [{ role: 'assistant', content: null, tool_calls: [call(id)] }, result(id)])
 
-test('ids that a client uses again in a later turn, or leaves empty, are told apart', () => {
+test('call ids that a client reuses in a later turn, or leaves empty, are made unique', () => {
   const { messages } = parse({ messages: [...hello, ...turns(['call_0', '', 'call_0', 'call_0', ''])] })
   assertPaired({ messages })
   const ids = callIds(messages)

@@ -47,7 +47,7 @@ test('any bytes give an object or a refusal, never another error', () => {
   )
 })
 
-test('a mistake is told with its position', () => {
+test('a mistake is reported with its position', () => {
   for (const [text, position] of [
     ['{"a": }', 6],
     ['{"a": x}', 6],

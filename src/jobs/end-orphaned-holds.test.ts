@@ -177,7 +177,7 @@ test('a node that renews its lease when the ledger refuses it holds and extends 
   await Promise.all([extended!, ...others].map((each) => renewing.end(voided(each))))
 })
 
-test('two nodes that clear up at once end each orphan once', async () => {
+test('two nodes that end orphaned holds concurrently end each one once', async () => {
   const { first, second, die } = await openNodes()
   const payer = await openPayer(ledger.database, 500_000n)
   await Promise.all(Array.from({ length: 50 }, () => hold(first, payer, 1_000n)))

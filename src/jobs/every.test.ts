@@ -34,7 +34,7 @@ test('work that finds nothing is repeated less often, and often again once somet
   await job.stop()
 })
 
-test('work that fails is told and repeated, one run at a time', async (t) => {
+test('work that fails is reported and repeated, one run at a time', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] })
   const errors: unknown[] = []
   const job = every(

@@ -108,7 +108,7 @@ test('a charge that was given back does not come back again when its request is 
   await assertBooksBalance(ledger.database)
 })
 
-test('of a gift that names no request, nobody gets back more than was charged in all', async () => {
+test('a refund without a request never exceeds the account’s charges', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 1_000n)
   const served = await hold(holds, payer, 500n)
@@ -132,7 +132,7 @@ const step = fc.oneof(
 )
 
 // The promise behind adjustments: they move revenue, they make none. So an account never has more than was deposited.
-test('whatever is charged, adjusted and served again, the books balance and nobody can spend more than was deposited', async () => {
+test('after any charges, adjustments and retries the books balance, and no account can spend more than it deposited', async () => {
   const holds = await openLedger(ledger.database)
   await fc.assert(
     fc.asyncProperty(fc.array(step, { minLength: 1, maxLength: 15 }), async (steps) => {

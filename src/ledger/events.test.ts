@@ -38,7 +38,7 @@ function eventsOf({ accountId }: Payer): Promise<readonly EventRow[]> {
   )
 }
 
-test('an account that nobody listens to has no events', async () => {
+test('an account without a listener has no events', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 10_000n)
   await holds.end(charge(await hold(holds, payer, 100n), 50n))
@@ -119,7 +119,7 @@ test('everything that webhooks promise is an event, numbered in the order in whi
   assert.deepEqual(dataOf('key.updated'), [{ id, changed: ['limit', 'web_tools'] }])
 })
 
-test('only the types that somebody wants are written, also in a batch of many accounts', async () => {
+test('only requested event types are written, also in a batch of many accounts', async () => {
   const holds = await openLedger(ledger.database)
   const payers = await Promise.all(Array.from({ length: 4 }, () => openPayer(ledger.database, 10_000n)))
   await listen(payers[0]!, ['request.ended'])

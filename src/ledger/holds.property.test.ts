@@ -51,7 +51,7 @@ const batch = fc.record({
 
 const cap = 9_000n
 
-test('a batch of any quotes is decided as if its requests had come one by one', async () => {
+test('a batch of any quotes gets the same decisions as its requests one by one', async () => {
   const holds = await openLedger(ledger.database, { cap: '0.009' })
   await fc.assert(
     fc.asyncProperty(batch, async ({ balance, firstCharge, limits, calls }) => {

@@ -137,7 +137,7 @@ test('repeating a hold with the same id reserves nothing more and gives the stor
   await holds.end(voided(helds([first])[0]!))
 })
 
-test('a request ends once: the second end changes nothing and learns of the first', async () => {
+test('a request ends once: the second end changes nothing and returns the first', async () => {
   const holds = await openLedger(ledger.database)
   const placed = await hold(holds, await openPayer(ledger.database, 5_000n), 1_000n)
   assert.deepEqual(await holds.end(charge(placed, 300n)), { endedNow: true, status: 'succeeded', charged: 300n })

@@ -221,7 +221,7 @@ test('months are sealed and dropped in order, an empty one and rows outside of t
   await assertBooksBalance(database)
 })
 
-test('two drops at once drop once, and a foreign file drops nothing', async (t) => {
+test('two concurrent drops drop once, and a foreign file drops nothing', async (t) => {
   const { database, holds, payer } = await openMonths(t)
   await request(holds, payer, month)
   await pay(database, [payer])

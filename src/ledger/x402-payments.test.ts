@@ -249,7 +249,7 @@ test('a payment that is accepted while its account is closed is credit, which is
   await assertBooksBalance(ledger.database)
 })
 
-test('webhooks are told of payments of a wallet and of each step of a refund', async () => {
+test('webhooks report payments of a wallet and each step of a refund', async () => {
   const holds = await openLedger(ledger.database)
   const wallet = await newWallet(ledger.database)
   const { partition, accountId } = wallet

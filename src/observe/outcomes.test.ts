@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Outcomes } from './outcomes.ts'
 
-test('who was never asked is unused, who fails three times in a row is failing, and one good answer ends that', () => {
+test('an upstream without calls is unused, after three failures in a row it is failing, and one success ends that', () => {
   const outcomes = new Outcomes()
   assert.equal(outcomes.standing, 'unused')
   for (const isGood of [false, true, false, false]) outcomes.record(isGood)

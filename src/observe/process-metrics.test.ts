@@ -6,7 +6,7 @@ import { renderMetrics } from './metric.ts'
 import { watchProcess } from './process-metrics.ts'
 
 // An alert asks whether a process is overloaded now; earlier idle time must not hide the answer.
-test('how busy a process is, is told of the last ten seconds alone', async (context) => {
+test('the utilization of a process covers only the last ten seconds', async (context) => {
   context.mock.timers.enable({ apis: ['setInterval'] })
   const watch = watchProcess('1.0.0')
   const busyAfterTenSeconds = () => {

@@ -35,7 +35,7 @@ test('what is missing is named, and so is what is not known, wherever it stands'
   assert.equal(refused(key, { name: 'a', ['x'.repeat(5_000)]: 1 }).param?.length, 100)
 })
 
-test('a wrong type is told with what came and what is wanted', () => {
+test('a wrong type is reported with the received and the expected type', () => {
   const cases: readonly [z.ZodType, unknown, string][] = [
     [key, { name: 7 }, '`name` is 7; it must be a string.'],
     [key, { name: null }, '`name` is null; it must be a string.'],
@@ -48,7 +48,7 @@ test('a wrong type is told with what came and what is wanted', () => {
   for (const [schema, given, message] of cases) assert.equal(refused(schema, given).message, message)
 })
 
-test('too long, too large, too small and empty are told with both numbers', () => {
+test('too long, too large, too small and empty values are reported with both numbers', () => {
   assert.deepEqual(refused(key, { name: 'x'.repeat(250) }), {
     code: 'invalid_value',
     param: 'name',
@@ -68,7 +68,7 @@ test('too long, too large, too small and empty are told with both numbers', () =
   )
 })
 
-test('one of a few words is told with all of them, and a form with an example', () => {
+test('an invalid choice is reported with all choices, and an invalid format with an example', () => {
   assert.equal(
     refused(usageContracts.getOverview.query, { range: '9y' }).message,
     '`range` is "9y"; it must be one of `24h`, `7d`, `30d`.',

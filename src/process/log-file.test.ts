@@ -55,7 +55,7 @@ test('only so many rotated files are kept, and they are for their owner alone', 
   for (const name of readdirSync(folder)) assert.equal(statSync(join(folder, name)).mode & 0o777, 0o600)
 })
 
-test('a process that died while it rotated the log holds nobody up for good', async (t) => {
+test('a process that died while it rotated the log does not block the others', async (t) => {
   const { folder, path } = temporaryLog(t)
   const rotating = `${path}.rotating`
   mkdirSync(rotating)

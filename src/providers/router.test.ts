@@ -142,7 +142,7 @@ test('a provider that fails is asked three times and then left alone, until it c
   for (let count = 0; count < 5; count += 1) assert.equal(await ask(router), 'a')
 })
 
-test('a restart forgets who was out', async (t) => {
+test('a restart resets the circuit breakers', async (t) => {
   const { a, table, clock, router } = await startPair(t)
   a.answer = status(500)
   for (let count = 0; count < 4; count += 1) await ask(router)

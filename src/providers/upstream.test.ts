@@ -156,7 +156,7 @@ test('without a key none is sent', async (context) => {
   assert.equal(requests[0]?.headers.authorization, undefined)
 })
 
-test('a connection is used again, also when nobody reads past the end', async (context) => {
+test('a connection is reused, even if the reader stops before the end', async (context) => {
   const answer = created + delta('x') + completed
   const { upstream, sockets } = await stage(context, (response) => begin(response).end(answer), { connectionsMax: 1 })
   for (let round = 0; round < 5; round += 1) {
@@ -312,7 +312,7 @@ test('an overloaded upstream is waited for, never longer than a minute', async (
   assert.deepEqual(waits, [7_000, 60_000, 1_500, 2_000, 60_000, 2_000])
 })
 
-test('an empty quota of the operator is told apart from too many requests, and waits longer', async (context) => {
+test('an exhausted quota of the operator is distinguished from a rate limit, and waits longer', async (context) => {
   const error = { message: 'You exceeded your current quota.', type: 'insufficient_quota', code: 'insufficient_quota' }
   const { upstream } = await stage(context, (response) =>
     response.writeHead(429, { 'retry-after': '2' }).end(JSON.stringify({ error })),
@@ -382,7 +382,7 @@ test('an endless error body is not read to its end', async (context) => {
   await closed.promise
 })
 
-test('an upstream that does not begin in time is given up', async (context) => {
+test('an upstream that does not begin in time is aborted', async (context) => {
   const closed = Promise.withResolvers<void>()
   const { upstream } = await stage(context, (response) => response.on('close', closed.resolve), {
     timeouts: { ...timeouts, firstByteMs: 50 },
@@ -465,7 +465,7 @@ test('an upstream that is not there is tried twice and is then an error without 
   assert.equal(attempts, 2)
 })
 
-test('more requests than connections are refused at once, and room comes back', async (context) => {
+test('requests beyond the connection limit are refused immediately, until a connection is free', async (context) => {
   const { upstream } = await stage(context, (response) => begin(response).write(created), { connectionsMax: 1 })
   const leaving = new AbortController()
   await upstream.respond(request, 'm', leaving.signal)
@@ -474,7 +474,7 @@ test('more requests than connections are refused at once, and room comes back', 
   assert.ok(await respondWhenFree(upstream, never))
 })
 
-test('an answer that nobody reads gives its connection back in the end', async (context) => {
+test('an answer that is never read releases its connection after its timeout', async (context) => {
   const options = { connectionsMax: 1, timeouts: { ...timeouts, totalMs: 1_000 } }
   const { upstream } = await stage(context, (response) => begin(response).write(created), options)
   await upstream.respond(request, 'm', never)

@@ -82,7 +82,7 @@ test('an entry that was hashed before does not change the hash of the next one',
   )
 })
 
-test('what has no encoding of its own is refused instead of hashed', () => {
+test('values without a unique encoding are refused instead of hashed', () => {
   const bad: Partial<Record<keyof Entry, unknown>>[] = [
     { number: 0n },
     { number: 2n ** 64n },

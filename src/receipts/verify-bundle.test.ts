@@ -75,7 +75,7 @@ test('unpaid entries and the numbers of failed payments are allowed and said', a
   assert.match(checks.find(({ name }) => name === 'payments')!.detail, /Unused payment numbers: 1 /)
 })
 
-test('payments that are not on chain yet and those that need no transfer are told apart', async () => {
+test('pending payments and payments without a transfer are distinguished', async () => {
   const [void1, void2, charged] = [entryOf(1n, { amount: 0n }), entryOf(2n, { amount: 0n }), entryOf(3n)] as const
   const free = pay([void1, void2])
   const waiting = pay([charged], free.root, { number: 2n })
@@ -205,7 +205,7 @@ function otherValue(value: unknown): unknown {
   return /^-?\d+$/.test(text) ? String(BigInt(text) + 1n) : `${text}x`
 }
 
-test('a sum that is wrong, a root that is wrong and a signature of somebody else are each found by name', async () => {
+test('a wrong sum, a wrong root and a foreign signature are each reported by name', async () => {
   const entries = everyKind(1n)
   const honest = pay(entries)
   const rows = (payment: typeof honest): BundleItem[] => [{ payment }, ...entries.map((entry) => ({ entry }))]

@@ -242,7 +242,7 @@ test('amounts that cannot be true are found even when the issuer signed them', a
   assert.deepEqual(await resultsOf(document), { ...allPassed, amounts: 'failed', inclusion: 'pending' })
 })
 
-test('an entry of somebody else, of another chain or beside the payment is not proved by it', async () => {
+test('a payment does not prove entries of other accounts, of other chains or outside its range', async () => {
   const foreign = entryOf(5n, { payer: `0x${'11'.repeat(20)}` })
   const smuggled = { ...settled, entry: { ...settled.entry, payer: foreign.payer } }
   assert.equal((await resultsOf(smuggled)).payment, 'failed')

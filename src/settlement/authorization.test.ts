@@ -97,7 +97,7 @@ test('the payment has the shape of x402 version 2, as Circle’s gateway wants i
 })
 
 // What a stranger needs to check a payment: the payload and nothing else of ours.
-test('whoever reads a payload recovers the account from it', async (t) => {
+test('the account can be recovered from a payload', async (t) => {
   const signer = createSigner({ ask: askCustodian(createCustodian(t)), onFault: assert.ifError })
   await fc.assert(
     fc.asyncProperty(fc.uuid(), fc.bigInt(0n, 2n ** 63n - 1n), fc.bigInt(1n, 2_000_000n), async (id, number, value) => {

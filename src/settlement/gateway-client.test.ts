@@ -140,7 +140,7 @@ test('a withdrawal that is refused says why, and one that failed too', async (t)
   assert.deepEqual(failed, { state: 'failed', transactionHash: undefined, reason: 'MINT_FAILED', fee: 0n })
 })
 
-test('what a withdrawal may cost is told beforehand, and what it did cost afterwards', async (t) => {
+test('the maximum cost of a withdrawal is reported beforehand, and its actual cost afterwards', async (t) => {
   const { gatewayClient, gateway } = await openGatewayClient(t)
   gateway.feeEstimate = 30_000n
   gateway.fee = 12_345n

@@ -48,7 +48,7 @@ test('bytes that are no key are passed over, the same way every time', () => {
   assert.throws(() => deriveSigningKey(masterKey, 'x', () => false))
 })
 
-test('a key that is forgotten is wiped, and derived again when it is needed', () => {
+test('an evicted key is wiped, and derived again on demand', () => {
   const keys = new AccountKeys(masterKey, 1)
   const { privateKey, address } = keys.ofAccount(account)
   keys.ofAccount(account.replace('1', '2'))

@@ -25,13 +25,13 @@ test('an address with one letter in the wrong case is known to be mistyped', () 
   }
 })
 
-test('what is no address is no address', () => {
+test('invalid addresses are refused', () => {
   for (const text of ['', '0x', '0x12', `0x${'g'.repeat(40)}`, '0'.repeat(42), ` 0x${'0'.repeat(40)}`, 'vitalik.eth']) {
     assert.equal(parseAddress(text), undefined, text)
   }
 })
 
-test('the chain’s hash is the chain’s hash', () => {
+test('keccak-256 matches known hashes', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 500 }), (bytes) =>
       assert.equal(`0x${keccak256(bytes).toString('hex')}`, viemKeccak256(bytes)),

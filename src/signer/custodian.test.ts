@@ -23,7 +23,7 @@ import { burnIntentDigest, transferDigest } from './typed-data.ts'
 
 const account = '0190a1b2-c3d4-7000-8000-000000000001'
 
-test('what the policy allows is signed by the one whose money it is', (t) => {
+test('permitted requests are signed with the key of the account that pays', (t) => {
   const custodian = createCustodian(t)
   const accountAddress = keys.ofAccount(account).address
   const signers = [
@@ -39,7 +39,7 @@ test('what the policy allows is signed by the one whose money it is', (t) => {
   assert.deepEqual(ask(custodian, { operation: 'address', account }), { address: accountAddress })
 })
 
-test('a withdrawal goes to the registered owner and to nobody else', (t) => {
+test('a withdrawal goes only to the registered owner', (t) => {
   let nowMs = 1_000_000
   const custodian = createCustodian(t, { now: () => nowMs, ownerWaitMs: 1_000 })
   const request = withdrawalRequest(account, randomUUID())

@@ -14,7 +14,7 @@ test('an account gets no more signed in an hour than its limit, to the unit, and
   assert.equal(values.take('a', 100n, hourMs), true)
 })
 
-test('all accounts together get no more than the limit of all; what is refused counts for nobody', () => {
+test('all accounts together stay within the total limit; refused values do not count', () => {
   const values = new HourlyValues({ accountMax: 100n, totalMax: 250n })
   assert.deepEqual(
     ['a', 'b', 'c', 'd'].map((account) => values.take(account, 100n, 0)),

@@ -15,7 +15,7 @@ const [wallet, thief, third] = ['1', '2', '3'].map((digit) => address(`0x${digit
 ]
 const waitMs = 24 * 3_600_000
 
-test('the first owner counts at once, a changed one after the wait, and until then the old one stays', (t) => {
+test('the first owner takes effect immediately, a changed one after the delay; until then the old one stays', (t) => {
   const owners = open(t, temporaryFolder(t))
   assert.equal(owners.usable(account, 0), undefined)
   assert.deepEqual(owners.register(account, wallet, 1_000, true), { address: wallet, usableFromMs: 1_000 })
@@ -25,14 +25,14 @@ test('the first owner counts at once, a changed one after the wait, and until th
   assert.equal(owners.usable(account, 2_000 + waitMs)?.address, thief)
 })
 
-test('asking for the same change again does not begin the wait anew', (t) => {
+test('requesting the same change again does not restart the delay', (t) => {
   const owners = open(t, temporaryFolder(t))
   owners.register(account, wallet, 0, true)
   const first = owners.register(account, thief, 1_000, true)
   assert.deepEqual(owners.register(account, thief, 500_000, true), first)
 })
 
-test('a change is taken back at once, and a second change is refused while the first waits', (t) => {
+test('a change is cancelled immediately, and a second change is refused while the first is pending', (t) => {
   const owners = open(t, temporaryFolder(t))
   owners.register(account, wallet, 0, true)
   owners.register(account, thief, 1_000, true)
@@ -45,7 +45,7 @@ test('a change is taken back at once, and a second change is refused while the f
 })
 
 // A21: a stolen session registered its own address as the first one and withdrew immediately.
-test('a first owner that nobody vouches for waits, and gives way to one that is confirmed', (t) => {
+test('an unconfirmed first owner takes effect after the delay, and a confirmed one replaces it', (t) => {
   const owners = open(t, temporaryFolder(t))
   assert.equal(owners.register(account, thief, 1_000, false).usableFromMs, 1_000 + waitMs)
   assert.equal(owners.usable(account, 999 + waitMs), undefined)
@@ -80,7 +80,7 @@ test('an address is changed five times a day at most, also after a restart, and 
   assert.equal(owners.usable(account, 24 * 3_600_000 + 20)?.address, wallet)
 })
 
-test('a start makes a small journal of a long one, which says the same', (t) => {
+test('a start compacts a long journal without changing its content', (t) => {
   const folder = temporaryFolder(t)
   const sealingKey = Buffer.alloc(32, 7)
   writeFileSync(journal(folder), longJournal(sealingKey, 100_000))
@@ -118,7 +118,7 @@ test('a start makes a small journal of a long one, which says the same', (t) => 
   open(t, folder)
 })
 
-test('a signer that is killed while it makes its journal small has lost nothing', (t) => {
+test('a signer that is killed while it compacts its journal loses nothing', (t) => {
   const folder = temporaryFolder(t)
   const sealingKey = Buffer.alloc(32, 7)
   const long = longJournal(sealingKey, 2_000)
@@ -157,7 +157,7 @@ function longJournal(sealingKey: Buffer, count: number): string {
   return lines.join('')
 }
 
-test('a signer that starts anew knows what it was told, also after it was killed in the middle of a line', (t) => {
+test('a restarted signer has all registered owners, even after it was killed in the middle of a line', (t) => {
   const folder = temporaryFolder(t)
   const first = open(t, folder)
   first.register(account, wallet, 0, true)
@@ -172,7 +172,7 @@ test('a signer that starts anew knows what it was told, also after it was killed
   assert.equal(statSync(journal(folder)).mode & 0o777, 0o600)
 })
 
-test('a register that another hand has changed is refused', (t) => {
+test('a register that was tampered with is refused', (t) => {
   const folder = temporaryFolder(t)
   const owners = open(t, folder)
   owners.register(account, wallet, 0, true)

@@ -24,7 +24,7 @@ test('signing twice gives the same bytes', () => {
   assert.equal(signDigest(digest, key), signDigest(Buffer.from(digest), Buffer.from(key)))
 })
 
-test('a signature in any other form than the token accepts is nobody’s', () => {
+test('a signature in any other form than the token accepts is invalid', () => {
   const signature = signDigest(digest, key)
   assert.equal(recoverAddress(digest, signature), addressOfKey(key))
   const [r, s, v] = [signature.slice(2, 66), signature.slice(66, 130), signature.slice(130)]

@@ -36,7 +36,7 @@ test('a data folder of any length will do', async (t) => {
   assert.deepEqual(await openLine(t, { dataDir }).ask(request), answer)
 })
 
-test('a signer that never comes is given up after the wait, and no more than so many wait for it', async (t) => {
+test('requests to a signer that never starts time out, and their number is limited', async (t) => {
   const line = openLine(t, { dataDir: temporaryFolder(t), waitMsMax: 50, queueMax: 3 })
   const outcomes = await Promise.allSettled([1, 2, 3, 4].map(() => line.ask(request)))
   assert.deepEqual(
@@ -45,7 +45,7 @@ test('a signer that never comes is given up after the wait, and no more than so 
   )
 })
 
-test('a signer that is silent is left and asked again', async (t) => {
+test('after a timeout the connection to a silent signer is reopened and requests are sent again', async (t) => {
   const dataDir = temporaryFolder(t)
   const asked = await scriptSigner(t, dataDir, (socket, line, count) => {
     // The first connection gets no answer.
@@ -73,7 +73,7 @@ test('at most 32 requests go in a batch, and what was not answered is asked agai
   assert.ok([asked[0], asked[1]].some((lost) => isDeepStrictEqual(lost, asked[2])))
 })
 
-test('what is no answer is a fault and not asked for again', async (t) => {
+test('an invalid answer is a fault and is not retried', async (t) => {
   const garbage = [
     'rubbish',
     '{}',
@@ -91,7 +91,7 @@ test('what is no answer is a fault and not asked for again', async (t) => {
   }
 })
 
-test('who still waits when the line is closed is told', async (t) => {
+test('pending requests fail when the connection is closed', async (t) => {
   const line = openLine(t, { dataDir: temporaryFolder(t) })
   const asked = line.ask(request)
   line.close()

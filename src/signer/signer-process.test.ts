@@ -115,7 +115,7 @@ test('of thousands of requests against the policy sent to its socket the signer 
   assert.ok(outcome !== undefined && 'signature' in outcome)
 })
 
-test('who sends rubbish is cut off, and the others notice nothing', async (t) => {
+test('a client that sends garbage is disconnected, and others are not affected', async (t) => {
   const { dataDir, signer } = await startSigner(t)
   const one = '{"operation":"address","account":"0190a1b2-c3d4-7000-8000-000000000001"}'
   const rubbish = [
@@ -156,7 +156,7 @@ test('a signer with another master key than before does not start, and says why 
   assert.match(said, /^MASTER_KEY \(fingerprint [0-9a-f]{32}\) is not the key .+ Set the previous key\.$/)
 })
 
-test('a signer that is told a file reads the master key there, and again when it is started again', async (t) => {
+test('a signer with a key file reads the master key from it at each start', async (t) => {
   const dataDir = temporaryFolder(t)
   const file = join(temporaryFolder(t), 'master-key')
   writeFileSync(file, `${'33'.repeat(32)}\n`)

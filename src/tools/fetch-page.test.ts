@@ -110,7 +110,7 @@ test('a host whose robots.txt is broken is left alone, for a while', async () =>
   assert.equal((await webFetch.fetch(url, never, 'a')).text, 'open')
 })
 
-test('more fetches than the service can bear at once are refused', async () => {
+test('fetches beyond the concurrency limit are refused', async () => {
   const { url } = await site(() => {})
   const few = createWebFetch({
     fetch,

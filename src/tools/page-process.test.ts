@@ -61,7 +61,7 @@ for (const what of ['hang', 'wait', 'crash', 'exit', 'babble', 'flood', 'lie'] a
   })
 }
 
-test('an answer that nobody asked for ends the process and is not given to the next page', async (t) => {
+test('unexpected output ends the process and is not used for the next page', async (t) => {
   const reader = hostileReader(t)
   assert.equal(await order(reader, 'linger'), 'done')
   const next = await order(reader, 'echo').catch((error: unknown) => error)
@@ -78,7 +78,7 @@ test('a process that is never ready is given up', async (t) => {
   await assert.rejects(order(reader, 'echo'), FetchFailedError)
 })
 
-test('many pages at once, some of them deadly, are all answered', async (t) => {
+test('concurrent pages, some of which kill their process, all get an answer', async (t) => {
   const reader = hostileReader(t, { processesMax: 2, waitingMax: 64 })
   const orders = Array.from({ length: 24 }, (_, index) => (index % 6 === 5 ? ('crash' as const) : ('echo' as const)))
   const outcomes = await Promise.allSettled(orders.map((what, index) => order(reader, what, { account: `${index}` })))

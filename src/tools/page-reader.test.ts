@@ -71,7 +71,7 @@ test('a page of a million nested elements is read or given up, and the next is r
   assert.equal((await reader.read(question('html', Buffer.from('<p>still here</p>')), never, 'a')).text, 'still here')
 })
 
-test('more pages than can wait are refused, and who leaves the queue leaves it', async () => {
+test('pages beyond the queue’s limit are refused, and a cancelled page leaves the queue', async () => {
   const controller = new AbortController()
   const reason = new Error('gone')
   const pages = Array.from({ length: 4 }, () =>
@@ -125,7 +125,7 @@ test('letters are read by the mark, the server’s word, the page’s word, or t
   for (const [contentType, body, expected] of cases) assert.equal(decodeText(body, contentType), expected, contentType)
 })
 
-test('pages, texts and PDFs are told apart; pictures and programs are not read', () => {
+test('pages, texts and PDFs are distinguished; images and programs are not read', () => {
   const cases: readonly (readonly [string, string, string | undefined])[] = [
     ['text/html; charset=utf-8', '', 'html'],
     ['application/xhtml+xml', '', 'html'],

@@ -112,7 +112,7 @@ test('the service does not fetch itself, by name or by address', async () => {
   assert.equal(web.dialled.length, before)
 })
 
-test('what a stranger learns is the same for a name that is private and one that does not exist', async () => {
+test('a private name and a name that does not exist get the same error', async () => {
   web.name('private.example', ['10.1.2.3'])
   const messages = await Promise.all(
     ['http://private.example/', 'http://missing.example/'].map((url) =>
@@ -125,7 +125,7 @@ test('what a stranger learns is the same for a name that is private and one that
   assert.doesNotMatch(String(messages[0]), /10\.1|ENOTFOUND|private/)
 })
 
-test('nothing of ours goes along: no cookie, no credential, no referrer', async () => {
+test('requests carry no cookie, no credential and no referrer', async () => {
   web.name('headers.example', ['93.184.215.24'])
   await web.serve('93.184.215.24', (request, response) => {
     if (request.url === '/first') redirectTo(response, '/second')
@@ -284,7 +284,7 @@ test('compressed pages are read, and cut where they grow too long', async () => 
   assert.deepEqual([cut.body.length, cut.cut], [100_000, true])
 })
 
-test('who asked can stop it at any time, and is told his own reason', async () => {
+test('a caller can abort a fetch at any time, and gets its own reason', async () => {
   await web.serveRaw('93.184.217.3', () => {})
   web.name('waiting.example', ['93.184.217.3'])
   const reason = new Error('the client is gone')

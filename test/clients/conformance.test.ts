@@ -185,7 +185,7 @@ function comparable({ content, refusal, reasoning_content, reasoning, tool_calls
   }
 }
 
-test('a call that was cut is not told as a whole one', async () => {
+test('a truncated call is not presented as complete', async () => {
   const account = await suite.openAccount()
   const messages = [user(`Now. [sandbox:call get_weather {"city":"${'Llanfairpwllgwyngyll '.repeat(20)}"}]`)]
   const body = { messages, tools: [weatherTool], max_tokens: 40, reasoning_effort: 'none' }

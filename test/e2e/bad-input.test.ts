@@ -216,7 +216,7 @@ test('a page of any origin can read what a refusal says of itself: an SDK in it 
   )
 })
 
-test('who sends no key for a ledger row is told to send one', async () => {
+test('a request for a ledger row without a key gets 401 and says to send one', async () => {
   const answer = await fetch(`${service.origin}/api/requests`)
   const { error } = (await answer.json()) as { error: { message: string } }
   assert.equal(answer.status, 401)
@@ -373,7 +373,7 @@ test('no answer is taken for another kind of content than it says, and plain htt
   }
 })
 
-test('whoever reads answers over https is told to stay there', async (t) => {
+test('responses over https have Strict-Transport-Security', async (t) => {
   const port = await freePort()
   const environment = { PORT: String(port), PUBLIC_URL: 'https://router.example' }
   const secure = await startTestService({ besideOf: service, environment })
@@ -400,7 +400,7 @@ async function freePort(): Promise<number> {
   }
 }
 
-test('health is always told, readiness by the state of the database', async () => {
+test('health always succeeds; readiness depends on the database', async () => {
   assert.equal((await fetch(`${service.origin}/healthz`)).status, 200)
   const { parts, ...rest } = (await (await fetch(`${service.origin}/readyz`)).json()) as { parts: object }
   assert.deepEqual(rest, { ok: true, problems: {} })

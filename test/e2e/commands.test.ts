@@ -75,7 +75,7 @@ test('penny quote says the most that a question can cost, and penny chat then co
   assert.match(dear.stdout, /It would be refused now/, dear.stderr)
 })
 
-test('a refusal is told in the service’s own words, and a service that is away in one line', async () => {
+test('a command prints the service’s error, and one line when the service is down', async () => {
   const refused = await penny.run(['chat', 'Hi', '--model', 'no-such-model'])
   assert.deepEqual([refused.code, /^penny: 404: .*no-such-model/.test(refused.stderr)], [1, true])
   const away = await penny.run(['chat', 'Hi', '--url', 'http://127.0.0.1:9/v1'])
@@ -102,7 +102,7 @@ test('a word that means nothing to a command is refused, and nothing moves', asy
   assert.equal((await penny.json<Balance>(['balance'])).available_atomic, before)
 })
 
-test('a wrong amount, order or address is told in one line that says what is right', async () => {
+test('a wrong amount, order or address is reported in one line with the expected form', async () => {
   for (const [words, code, told] of [
     [
       ['faucet', '--amount', 'much'],

@@ -60,7 +60,7 @@ test('bytes that are no request wait for the answer before them, which is delive
   assert.equal((await endedRow(suite.service, account)).status, 'succeeded')
 })
 
-test('of two requests that were sent at once the second may take its time, whatever the first one needed', async () => {
+test('of two pipelined requests the second may take longer than a client may block', async () => {
   const account = await suite.service.openAccount('25')
   const second = Promise.withResolvers<UpstreamExchange>()
   suite.upstream.answer = (exchange) => {

@@ -97,7 +97,7 @@ for (const usage of [
   })
 }
 
-test('a model that fails three times in a row is told by readiness, and so is its recovery', async () => {
+test('readiness reports a model that fails three times in a row, and its recovery', async () => {
   const standing = async () => {
     const ready = await fetch(`${suite.service.origin}/readyz`)
     return ((await ready.json()) as { parts: { model: string } }).parts.model

@@ -47,7 +47,7 @@ test('requests whose bodies never arrive take no place from others', async (t) =
   for (let time = 0; time < 20; time += 1) assert.equal((await postChat(service, honest.apiKey, hi)).status, 200)
 })
 
-test('an account that has its share of the requests in progress is told so, and others are served', async () => {
+test('an account at its share of the requests in progress is refused, and others are served', async () => {
   const { service, upstream } = suite
   const greedy = await service.openAccount('5')
   const honest = await service.openAccount('1')
@@ -88,14 +88,14 @@ test('long input of an account that cannot pay for it is refused before it is co
   assert.equal((await post('/quote', poor.apiKey, short)).status, 200)
 })
 
-test('the order of checks is the same for long input: a key without limit left is told that first', async () => {
+test('the order of checks is the same for long input: a used-up key limit is reported first', async () => {
   const { service } = suite
   const { apiKey } = await service.openAccount('0', { limit: 0n as never })
   const long = { ...hi, messages: [{ role: 'user', content: 'a b c d e '.repeat(1_000) }] }
   assert.equal((await post('/chat/completions', apiKey, long)).code, 'key_limit_exceeded')
 })
 
-test('input of more than ten bytes for each token of the context is refused at once', async () => {
+test('input of more than ten bytes per token of the context is refused without counting', async () => {
   const { service } = suite
   const { apiKey } = await service.openAccount('0')
   // Spaces are up to 128 to a token: counted, these would fit.

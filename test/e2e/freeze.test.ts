@@ -23,7 +23,7 @@ test('an atomic unit that is not accounted for stops new requests, and readiness
   assert.equal(((await answer.json()) as { error: { code: string } }).error.code, 'ledger_frozen')
 })
 
-test('what the database says when it fails is not told to who asks for readiness', async (t) => {
+test('readiness does not reveal the database’s error', async (t) => {
   atEnd(t, () => service.database.query('alter table migrations rename elsewhere to sha256'))
   await service.database.query('alter table migrations rename sha256 to elsewhere')
   const { problems } = await untilNotReady('database')

@@ -151,7 +151,7 @@ test('the sandbox’s controls do what they say', async () => {
   assert.equal((await client.send('POST', '/api/playground', body)).status, 200)
 })
 
-test('test money is not sent where nobody could take it from', async () => {
+test('test money is not sent to the zero address or the token contract', async () => {
   const client = new DashboardClient({ origin: service.publicUrl })
   const { chain } = await client.post('/api/auth/local')
   for (const wallet of [`0x${'0'.repeat(40)}`, chain.usdc_address]) {
@@ -159,7 +159,7 @@ test('test money is not sent where nobody could take it from', async () => {
   }
 })
 
-test('who cannot pay in the playground is told where to send money, as by the API', async () => {
+test('a refused playground request names the deposit address, as the API does', async () => {
   const client = new DashboardClient({ origin: service.publicUrl })
   await client.post('/api/auth/wallet', await signedMessage(client, createWallet()))
   const key = await client.post('/api/keys', { name: 'poor' })

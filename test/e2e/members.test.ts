@@ -73,7 +73,7 @@ test('an invited person joins with a new passkey, in the role of the invitation 
   assert.equal(back.account.id, account.accountId)
 })
 
-test('an invitation is for one person: a second one, a late one and a foreign token are refused and told why', async () => {
+test('an invitation is for one person: reused, expired and unknown tokens are refused with the reason', async () => {
   const { account, owner } = await openAccount()
   const token = await invite(owner, { role: 'viewer' })
   const guests = await Promise.all(
@@ -147,7 +147,7 @@ test('a signed-in person joins a second account, switches between both, and the 
   assert.equal(left.account.id, own.account.id)
 })
 
-test('nobody gives a role above their own or changes a member above them, and an account keeps an owner', async () => {
+test('members cannot grant a role above their own or change a member above them, and an account keeps an owner', async () => {
   const { account, owner } = await openAccount()
   const admin = await signInMember(suite.service, account, 'admin')
   const viewer = await signInMember(suite.service, account, 'viewer')
@@ -178,7 +178,7 @@ test('nobody gives a role above their own or changes a member above them, and an
   assert.equal(owners.length, 1)
 })
 
-test('a removed member is out at once: sessions, API keys, management keys and invitations', async () => {
+test('a removed member loses access immediately: sessions, API keys, management keys and invitations', async () => {
   const { account, owner } = await openAccount()
   const admin = await signInMember(suite.service, account, 'admin')
   const { secret } = await admin.post('/api/keys', { name: 'of the admin' })

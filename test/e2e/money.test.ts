@@ -197,7 +197,7 @@ test('the wait that a 429 for money in flight names follows how long requests ta
   assert.equal((await running).status, 200)
 })
 
-test('a quote above the cap is told that waiting cannot help, and which max_tokens fits', async () => {
+test('the error for a quote above the cap says that waiting cannot help, and which max_tokens fits', async () => {
   const { apiKey } = await service.openAccount('25')
   const big = { model: 'gpt-6-astra', messages: question, max_tokens: 100_000 }
   const answer = await postChat(service, apiKey, big)

@@ -17,7 +17,7 @@ const suite = serviceSuite(
     create trigger count_moves after update on accounts for each row execute function count_move()`),
 )
 
-test('more requests at once than can be served are told to come back, before anything is held, and the others are served', async () => {
+test('requests beyond the capacity are refused as overloaded before anything is held, and the others are served', async () => {
   const { service, upstream } = suite
   const { apiKey } = await service.openAccount('25')
   const go = Promise.withResolvers<void>()
@@ -50,7 +50,7 @@ test('more requests at once than can be served are told to come back, before any
   assert.equal((await ask()).status, 200)
 })
 
-test('more bodies at once than there is room for are told to come back, on every route that reads one, and room is given back', async (t) => {
+test('bodies beyond the memory budget are refused as overloaded, on every route that reads one, and the budget is released', async (t) => {
   const { service } = suite
   const greedy = await service.openAccount('1')
   const { apiKey } = await service.openAccount('1')

@@ -30,7 +30,7 @@ const question = { messages: [{ role: 'user', content: 'What is a penny?' }], ..
 /** As our tokenizer counts it, with the framing. */
 const countedInput = 11
 
-test('a buffered request that a restart breaks off is told so, may be repeated, and costs nothing', async () => {
+test('a buffered request that a restart interrupts gets a retryable error and costs nothing', async () => {
   const node = await startNode(0)
   const account = await service.openAccount('25')
   upstream.answer = (exchange) => exchange.send(created, text('one two three'))
@@ -71,7 +71,7 @@ test('a stream without output yet is an ordinary 503, and void', async () => {
   assert.equal((await getRow(service, account.apiKey, answer)).charged_atomic, '0')
 })
 
-test('a retry that waits for an attempt which a restart breaks off is told so too', async () => {
+test('a retry that waits for an attempt interrupted by a restart gets the same error', async () => {
   const node = await startNode(0)
   const account = await service.openAccount('25')
   const headers = { 'idempotency-key': 'restart' }

@@ -32,7 +32,7 @@ after(async () => {
   rmSync(folder, { recursive: true, force: true })
 })
 
-test('a copy made while requests run, put in the place of what was lost, has every unit and goes on', async () => {
+test('a backup made while requests run is restored with every unit, and the service continues', async () => {
   // Batches wait: what the sandbox's chain has is what its copy has, as if the chain were elsewhere.
   await start({ GATEWAY_BATCH_MS: '600000' })
   const traffic = sendRequests()

@@ -352,7 +352,7 @@ test('a retry joins the attempt under way, which goes on when its first client l
 /** So much that no second one may be in flight beside it. */
 const dear = { ...question, model: 'gpt-6-astra', max_tokens: 30_000 }
 
-test('the retry of a request that was told to come back is a request of its own, whatever equal ones run or ran', async () => {
+test('the retry of a refused request is a new request, whatever equal requests run or ran', async () => {
   const account = await service.openAccount('25')
   const begun = nextExchange()
   const first = ask(service, account, dear, retry(0))
@@ -429,7 +429,7 @@ for (const stream of [false, true]) {
   }
 }
 
-test('a retry that was kept alive for an attempt that came to nothing is told so, and nothing is charged', async () => {
+test('a retry that waited for an attempt without an answer gets an error, and nothing is charged', async () => {
   const account = await service.openAccount('25')
   const begun = Promise.withResolvers<UpstreamExchange>()
   upstream.answer = (exchange) => begun.resolve(exchange)

@@ -92,7 +92,7 @@ test('an answer that was delivered is never refunded: not when it is asked for a
   assert.deepEqual(await chargesOf(account), [shortPrice, shortPrice])
 })
 
-test('a retry after kill -9 of its node is told to retry until the node is known to be dead, then served', async () => {
+test('a retry after kill -9 of its node gets a retryable error until the node’s lease ends, then it is served', async () => {
   const account = await service.openAccount('25')
   const dataDir = mkdtempSync(join(tmpdir(), 'penny-killed-'))
   const node = await startNode({

@@ -66,7 +66,7 @@ test('no route that changes something takes it from another site', async () => {
   }
 })
 
-test('a method that a path does not know is told which it knows', async () => {
+test('an unknown method of a path gets 405 with the allowed methods', async () => {
   for (const path of new Set(contracts.filter(({ access }) => access !== 'operator').map(pathOf))) {
     const answer = await fetch(`${suite.service.origin}${path}`, { method: 'LOCK' })
     assert.equal(answer.status, 405, path)

@@ -75,7 +75,7 @@ test('the cost so far has the rounds and searches that are finished', async () =
   await Array.fromAsync(frames)
 })
 
-test('nobody else is told: neither a stream that does not ask nor a replay', async () => {
+test('running costs are sent only on request: not to other streams, not to a replay', async () => {
   suite.upstream.answer = inTurn([
     [created, reasoning('Hm'), text('Hi')],
     [created, text('Hi')],

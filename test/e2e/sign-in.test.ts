@@ -24,7 +24,7 @@ test('the first sign-in with a wallet opens an account, and the next one finds i
   assert.equal((await second.get('/api/session')).session.method, 'wallet')
 })
 
-test('a signed message is good once: of twenty who send it at one moment, one is let in', async () => {
+test('a signed message works once: of twenty concurrent sign-ins with it, one succeeds', async () => {
   const client = new DashboardClient(suite.service)
   const signed = await signedMessage(client, createWallet())
   const answers = await Promise.all(

@@ -134,7 +134,7 @@ test('an upstream that has not accepted for long: the stream begins all the same
   assert.deepEqual([row.status, row.charged_atomic, row.settlement.state], ['failed', '0', 'none'])
 })
 
-test('an upstream that accepts after the stream has begun answers as if nothing had been', async () => {
+test('an upstream may accept the request after the stream to the client has begun', async () => {
   const asked = Promise.withResolvers<UpstreamExchange>()
   upstream.answer = asked.resolve
   const account = await impatient.openAccount('25')
@@ -177,7 +177,7 @@ const piece = (number: number) => String(number).padEnd(pieceLength, ' penny')
 const kernelBytesMax = 24_000_000
 const queuedBytesMax = 256 * 1024
 
-test('who stops reading stops the upstream; who goes on gets everything in order, and pays for it', async () => {
+test('a client that stops reading pauses the upstream; one that continues gets everything in order, and pays for it', async () => {
   const pouring = Promise.withResolvers<Pouring>()
   const measured = Promise.withResolvers<void>()
   upstream.answer = async (exchange) => {
@@ -322,7 +322,7 @@ test('tool calls come one after another by index, each with its id and name firs
   assert.equal(chunkOf(frames.at(-2)!)?.choices[0]?.finish_reason, 'tool_calls')
 })
 
-test('usage comes in exactly one chunk, the last, and only to those who asked, though the upstream tells it twice', async () => {
+test('usage comes in exactly one chunk, the last, and only on request, although the upstream sends it twice', async () => {
   upstream.answer = answers(created, text('Hi'), completed(), completed({ input_tokens: 99, output_tokens: 99 }))
   const account = await service.openAccount('25')
   const asked = await allFrames(callChat(service, account, { ...question, stream_options: { include_usage: true } }))

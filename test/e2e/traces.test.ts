@@ -110,7 +110,7 @@ test('a caller whose trace is not recorded gets no spans, and a traceparent that
   assert.ok(!collector.spans.some((span) => span.traceId === unrecorded))
 })
 
-test('the upstream is told the trace, and only when traces are on', async () => {
+test('the upstream gets the trace, and only when tracing is on', async () => {
   const seen: (string | undefined)[] = []
   const upstream: ScriptedUpstream = await startScriptedUpstream((exchange) => {
     seen.push(exchange.incoming.headers.traceparent as string | undefined)

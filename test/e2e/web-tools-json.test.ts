@@ -34,7 +34,7 @@ const asJson = { response_format: { type: 'json_object' } }
 const looking = '{"answer":"looking"}'
 const coin = `{"answer":"A coin: ${pennyResult.url}"}`
 
-test('who asked for JSON gets one document: what the model says before it searches is billed, but no part of it', async () => {
+test('a request for JSON gets one document: text before a search is billed but left out', async () => {
   const turns: Turn[] = [
     [created, text(looking), ...functionCall('web_search', { query: 'penny' }, 1)],
     [created, text(coin.slice(0, 9)), text(coin.slice(9))],
@@ -101,7 +101,7 @@ test('JSON beside a call of the client’s is part of the answer', async () => {
   assert.equal(message.tool_calls!.length, 1)
 })
 
-test('JSON that was left out is paid for by nobody when the answer fails', async () => {
+test('JSON that was left out is not charged when the answer fails', async () => {
   suite.upstream.answer = inTurn([
     [created, text(looking), ...functionCall('web_search', { query: 'penny' }, 1)],
     (exchange) => {
@@ -114,7 +114,7 @@ test('JSON that was left out is paid for by nobody when the answer fails', async
   assert.equal((await getRow(suite.service, account.apiKey, failed)).charged_atomic, '0')
 })
 
-test('JSON that breaks off is told and charged as far as it came', async () => {
+test('truncated JSON is sent and charged as far as it came', async () => {
   suite.upstream.answer = answers(created, text('{"answer":'), failedEvent())
   const answer = await postChat(suite.service, account.apiKey, { messages, ...asJson, stream: true })
   const frames = (await answer.text()).split('\n\n')

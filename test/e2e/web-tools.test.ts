@@ -239,7 +239,7 @@ test('without a search provider a search that was asked for is a 400, and one th
   }
 })
 
-test('at most three searches and five pages: whoever asks for more is told so, and pays for no more', async () => {
+test('at most three searches and five pages: further calls are refused and not charged', async () => {
   const calls = Array.from({ length: 6 }, (_, index) => functionCall('web_search', { query: `q${index}` }, index))
   const pages = Array.from({ length: 7 }, (_, index) =>
     functionCall('web_fetch', { url: 'https://example.com/coins' }, index),
@@ -274,7 +274,7 @@ test('a model that never stops calling is stopped after nine rounds', async () =
   assert.deepEqual(web.urls, [])
 })
 
-test('a search that failed costs nothing, and a page that failed is told to the model', async () => {
+test('a failed search costs nothing, and a failed page is reported to the model', async () => {
   web.search = failsToSearch
   web.page = failsToFetch
   upstream.answer = inTurn([
@@ -298,7 +298,7 @@ test('a search that failed costs nothing, and a page that failed is told to the 
   ])
 })
 
-test('calls that are not as their schema says are told to the model, and nothing is run', async () => {
+test('calls that violate their schema are reported to the model, and nothing is run', async () => {
   const calls = ['{', 'null', '{"query":7}', '{"query":" "}', '{"url":"https://example.com"}'].flatMap((given, index) =>
     functionCall('web_search', given, index),
   )

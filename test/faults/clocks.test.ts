@@ -112,7 +112,7 @@ async function openAccount({ database }: TestDatabase) {
   return account
 }
 
-test('the database’s clock goes back: a lease lasts longer, a request still ends once, and a spent limit is not given again', async (t) => {
+test('the database’s clock jumps back: a lease lasts longer, a request still ends once, and a spent limit is not reset', async (t) => {
   const { database, setClock } = await openLedgerWithClock(t)
   const holds = await openLedger(database)
   const payer = await openPayer(database, 10_000n, { limit: fromAtomic(1_000n), limitWindow: 'day' })
@@ -128,7 +128,7 @@ test('the database’s clock goes back: a lease lasts longer, a request still en
   await assertBooksClosed(database)
 })
 
-test('the database’s clock goes ahead: who was alive takes up its lease again, and what was ended for it meanwhile stays ended', async (t) => {
+test('the database’s clock jumps ahead: a living node renews its lease, and requests that were ended meanwhile stay ended', async (t) => {
   const { database, setClock } = await openLedgerWithClock(t)
   const [node, other] = [randomUUID(), randomUUID()]
   const holds = await openLedger(database, { node })

@@ -34,7 +34,7 @@ after(async () => {
   }
 })
 
-test('SIGTERM: what is under way is finished, nothing new is taken, and the process leaves with 0', async () => {
+test('SIGTERM: requests in progress finish, new ones are refused, and the process exits with 0', async () => {
   const stage = await openStage(1)
   const [node] = stage.nodes
   await stage.underWay()
@@ -50,7 +50,7 @@ test('SIGTERM: what is under way is finished, nothing new is taken, and the proc
   assert.deepEqual(held.filter(isLost), [])
 })
 
-test('SIGTERM: what arrives broken after the door was shut is answered, and harms nobody', async () => {
+test('SIGTERM: an invalid request during the drain gets an answer and affects no other', async () => {
   const stage = await openStage(1)
   const [node] = stage.nodes
   await stage.underWay()
@@ -71,7 +71,7 @@ test('SIGTERM: what arrives broken after the door was shut is answered, and harm
   assert.deepEqual(held.filter(isLost), [])
 })
 
-test('SIGTERM: what takes longer than DRAIN_MS fails, its client is told, and the process leaves with 0', async () => {
+test('SIGTERM: requests that take longer than DRAIN_MS fail with an error, and the process exits with 0', async () => {
   const stage = await openStage(1, { drainMs: 0 })
   const [node] = stage.nodes
   await stage.underWay()
@@ -88,7 +88,7 @@ test('SIGTERM: what takes longer than DRAIN_MS fails, its client is told, and th
   )
 })
 
-test('SIGTERM, and SIGKILL before it was done: the next process ends what was left', async () => {
+test('SIGTERM, then SIGKILL during the drain: the next process ends the remaining requests', async () => {
   const stage = await openStage(1)
   const [node] = stage.nodes
   await stage.underWay()
@@ -103,7 +103,7 @@ test('SIGTERM, and SIGKILL before it was done: the next process ends what was le
   assert.ok(held.some(({ row }) => row.error === 'interrupted'))
 })
 
-test('four nodes restarted one after the other: nobody whose request was taken loses its answer or pays twice', async () => {
+test('four nodes restarted one after the other: no accepted request loses its answer or is charged twice', async () => {
   const stage = await openStage(4)
   for (const [index, node] of stage.nodes.entries()) {
     await stage.underWay()

@@ -7,7 +7,7 @@ import { TcpProxy } from './tcp-proxy.ts'
 
 // Two settlement processes at the same time could pay a withdrawal and refund it. A process that may have lost its lock must know it.
 
-test('one has the lock at a time, and the next gets it when it is given back', async (t) => {
+test('one process has the lock at a time, and the next gets it on release', async (t) => {
   const { url, drop } = await testDatabase()
   atEnd(t, drop)
   const first = await tryExclusive(url, 'test')
@@ -20,7 +20,7 @@ test('one has the lock at a time, and the next gets it when it is given back', a
   await second.release()
 })
 
-test('a connection that was not cut and says nothing any more counts as lost', async (t) => {
+test('a connection that is silent without being closed counts as lost', async (t) => {
   const { url, drop } = await testDatabase()
   atEnd(t, drop)
   const target = new URL(url)

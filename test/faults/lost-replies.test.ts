@@ -119,7 +119,7 @@ for (const [what, statement] of [
   }
 }
 
-test('while the database is away requests are told to come back, and nothing of them is held', async () => {
+test('while the database is down requests are refused as retryable, and nothing is held', async () => {
   void proxy.use({ type: 'refuse' })
   proxy.cutAll('reset')
   const answer = await postChat(service, account.apiKey, { messages })
@@ -132,7 +132,7 @@ test('while the database is away requests are told to come back, and nothing of 
   await assertChargedOnce(next)
 })
 
-test('a stream that flows when the database goes away ends whole when it is back', async () => {
+test('a stream during a database outage completes once the database is back', async () => {
   const begun = Promise.withResolvers<UpstreamExchange>()
   upstream.answer = (exchange) => {
     exchange.send(created, text('one two'))
@@ -153,7 +153,7 @@ test('a stream that flows when the database goes away ends whole when it is back
   await assertChargedOnce(answer)
 })
 
-test('a buffered answer waits for its charge for as long as its client does: charged and refused it cannot be', async () => {
+test('a buffered answer waits for its charge as long as its client does, so it is never charged and refused', async () => {
   const database = openDatabase({ url: proxied(ledger.url), poolMax: 1, applicationName: 'test' })
   const node = randomUUID()
   const ready = await openLedger(database, { node })
@@ -177,7 +177,7 @@ test('a buffered answer waits for its charge for as long as its client does: cha
   await database.close()
 })
 
-test('a hold that another node took for an orphan before its reply came is no hold any more', async () => {
+test('a hold that another node ended as an orphan before its reply arrived is not used', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 10_000n)
   const placed = await hold(holds, payer, 1_000n)

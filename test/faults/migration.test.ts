@@ -74,7 +74,7 @@ test('functions are replaced while two nodes hold and end requests, and the book
   await assertBooksClosed(database)
 })
 
-test('a guard that a node left behind, dead over its migration, is lifted by the next start', async (t) => {
+test('a migration guard left by a dead node is removed by the next start', async (t) => {
   const { database, url } = await databaseBefore(t, files.length)
   const { holds, payer } = await openNode(t, database, url)
   await database.transaction(async (connection) => {

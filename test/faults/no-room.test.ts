@@ -68,7 +68,7 @@ for (const [what, state] of [
   })
 }
 
-test('no room for the note of a retry: the request is told to come back, not that something broke', async () => {
+test('no disk space for a retry’s claim: the request gets a retryable error, not an internal one', async () => {
   await refuseWhile('replays', '53100', async () => {
     const headers = { 'idempotency-key': 'b' }
     assert.equal((await postChat(suite.service, account.apiKey, { messages }, { headers })).status, 503)

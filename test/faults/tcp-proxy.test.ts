@@ -50,12 +50,12 @@ function collect(socket: Socket): Promise<Ending> {
   })
 }
 
-test('what passes arrives whole, with its end', async () => {
+test('data without a fault arrives complete, with its end', async () => {
   void proxy.use({ type: 'pass' })
   assert.deepEqual(await say(['one', 'two'], true), { said: 're:onere:two', how: 'end' })
 })
 
-test('what is delayed arrives all the same', async () => {
+test('delayed data arrives', async () => {
   void proxy.use({ type: 'delay', ms: 30 })
   assert.deepEqual(await say(['late'], true), { said: 're:late', how: 'end' })
 })
@@ -71,7 +71,7 @@ test('a cut at a byte lets through what comes before it', async () => {
   await fired
 })
 
-test('a lost reply: the server has heard it, the client does not know', async () => {
+test('a lost reply: the server has received the request, the client does not know', async () => {
   const fired = proxy.use({ type: 'cut-on', pattern: 'commit', when: 'reply-lost' })
   heard.length = 0
   const ending = await say(['begin ', 'com', 'mit'])
@@ -81,7 +81,7 @@ test('a lost reply: the server has heard it, the client does not know', async ()
   await fired
 })
 
-test('what is unheard never reaches the server, and only once', async () => {
+test('an unheard request never reaches the server; the fault applies once', async () => {
   const fired = proxy.use({ type: 'cut-on', pattern: 'commit', when: 'unheard' })
   heard.length = 0
   assert.equal((await say(['commit'])).how, 'reset')
@@ -90,7 +90,7 @@ test('what is unheard never reaches the server, and only once', async () => {
   assert.deepEqual(await say(['commit'], true), { said: 're:commit', how: 'end' })
 })
 
-test('a half-closed connection still hears its client', async () => {
+test('a half-closed connection still receives its client’s data', async () => {
   void proxy.use({ type: 'pass' })
   const socket = connect({ host: '127.0.0.1', port: proxy.port, allowHalfOpen: true })
   const ending = collect(socket)
@@ -105,7 +105,7 @@ test('a half-closed connection still hears its client', async () => {
   socket.destroy()
 })
 
-test('open connections are reset when it is asked', async () => {
+test('open connections are reset on request', async () => {
   const socket = connect({ host: '127.0.0.1', port: proxy.port })
   const ending = collect(socket)
   socket.write('one')

@@ -83,7 +83,7 @@ test('at the first start the chain is read from its head on, and what is sent to
   assert.ok(first.length > 0 && first.every((block) => block > head), 'nothing before the first address is read')
 })
 
-test('addresses that nobody watched yet are watched from the first block on, or from where the operator says', async () => {
+test('new addresses are watched from the first block, or from the configured one', async () => {
   const fresh = await testDatabase()
   cleanUps.push(() => fresh.drop())
   const { database } = fresh
@@ -109,7 +109,7 @@ test('two processes that see the same deposit credit it once', async () => {
   assert.equal(await depositsOf(account), 1)
 })
 
-test('another token, nothing at all, and USDC to nobody’s address credit nobody', async () => {
+test('other tokens, empty transfers and USDC to unknown addresses are not credited', async () => {
   const account = await openAccount()
   await deposits.bench.chain.admin.giveUsdc(stranger.address, 1n)
   // A contract that logs a transfer of five of its own coins to the account while it is made.
@@ -144,7 +144,7 @@ test('dust waits, is shown, and comes in together when it is worth the gas', asy
   assert.equal(await depositsOf(account), 1)
 })
 
-test('what somebody deposits for the account straight into the contract is credited', async () => {
+test('a third party’s deposit for the account directly into the contract is credited', async () => {
   const account = await openAccount()
   await deposits.bench.chain.admin.giveUsdc(stranger.address, 1_234n)
   const approve = encodeFunctionData({

@@ -140,7 +140,7 @@ test('payments are confirmed from the list of changes, and a process that is sta
   assert.deepEqual(await findViolations(house.database), [])
 })
 
-test('a change that is told before the payment’s id was written is not lost, though the cursor passes it', async (t) => {
+test('a change reported before the payment’s id was stored is not lost, although the cursor passes it', async (t) => {
   const house = await openHouse(t)
   const { url } = await house.start()
   const [account, other] = [await house.openAccount(url), await house.openAccount(url)]

@@ -181,7 +181,7 @@ const changes: readonly ((value: string | number) => unknown)[] = [
   () => ({}),
 ]
 
-test('every single field that somebody changed is found, without any network', async () => {
+test('every changed field is found, without any network', async () => {
   const account = await openEveryKind()
   await settleAll(bench)
   for (const [index] of kinds.entries()) {
@@ -198,7 +198,7 @@ test('every single field that somebody changed is found, without any network', a
   assert.equal(await isGood({}), false)
 })
 
-test('a receipt that somebody else signed is good only for who trusts him', async () => {
+test('a receipt by another issuer is valid only for verifiers that trust it', async () => {
   const account = await bench.openAccount(10_000n)
   const id = await served(account)
   await settleAll(bench)

@@ -89,7 +89,7 @@ test('a node that is behind the ledger is not compared with it', async () => {
   assert.ok(!report.short.some(({ address }) => address === account.address))
 })
 
-test('a transfer whose log the node never told is found by the balance', async () => {
+test('a transfer whose log the node never sent is found by the balance', async () => {
   const account = await openAccount()
   deposits.proxy.fault = async ({ method }, forward) => (method === 'eth_getLogs' ? { result: [] } : forward())
   await send(account.address, 500_000n)
@@ -101,7 +101,7 @@ test('a transfer whose log the node never told is found by the balance', async (
   await untilCredited(account, 500_000n)
 })
 
-test('a deposit whose log the node never told is found by what the contract has, and credited once', async () => {
+test('a deposit whose log the node never sent is found by the contract’s balance, and credited once', async () => {
   const account = await openAccount()
   deposits.proxy.fault = async ({ method, params }, forward) => {
     if (method !== 'eth_getLogs') return forward()

@@ -160,7 +160,7 @@ test('payments made after the copy are neither made again nor their numbers used
   await assertRecovered(account, 3n)
 })
 
-test('more at the gateway than the books know of is told as well', async () => {
+test('a gateway balance above the ledger’s is reported as well', async () => {
   const account = await bench.openAccount(10_000n)
   bench.gateway.deposit(account.address, 7n)
   const { unexplained } = await recover()
@@ -197,7 +197,7 @@ test('the receipts of recovered payments are one chain with those before and aft
   await assertRecovered(account, 4n)
 })
 
-test('what the recovered payments left can be withdrawn at once, however much it is', async () => {
+test('the remainder after recovered payments can be withdrawn immediately, whatever its size', async () => {
   const account = await bench.openAccount(400_000_000n)
   transferred('authorization', account, 1n, 150_000_000n)
   transferred('authorization', account, 2n, 50_000_000n)
@@ -273,7 +273,7 @@ test('what wallets paid over x402 after the copy is their credit, less what was 
   )
 })
 
-test('what the seller paid to somebody without credit stays unexplained, and nothing is recorded', async () => {
+test('a seller’s payment to a wallet without credit stays unexplained, and nothing is recorded', async () => {
   const wallet = await newWallet(bench.database)
   paidByWallet(terms.seller, wallet.address, 3_000n, nonceOf('refund', wallet.accountId, 0, 1n))
   const { wallets, unexplained } = await recover()

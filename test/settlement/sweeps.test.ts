@@ -181,7 +181,7 @@ test('a deposit that reverts though the node foresaw nothing costs one transacti
   await untilCredited(account, 300_000n)
 })
 
-test('books that have forgotten sweeps try the next nonce at once, until one is free', async () => {
+test('a restored ledger that lacks sweeps tries the next nonces immediately, until one is free', async () => {
   const account = await openAccount()
   for (const total of [1_000_000n, 2_000_000n, 3_000_000n]) {
     await send(account.address, 1_000_000n)

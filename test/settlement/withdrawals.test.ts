@@ -153,7 +153,7 @@ test('an order that was never handed in is not signed for an owner of before', a
   )
 })
 
-test('who has the database alone cannot redirect a withdrawal: the signer refuses, and the money is back', async () => {
+test('an attacker with only the database cannot redirect a withdrawal: the signer refuses, and the money is returned', async () => {
   const account = await openOwned(10_000n)
   await bench.database.query('update accounts set owner_address = $2 where id = $1', [account.id, payoutAddress])
   const id = randomUUID()

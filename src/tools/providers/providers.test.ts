@@ -171,7 +171,7 @@ test('when all have failed for a moment, one is asked once more', async () => {
   assert.equal(calls, 2)
 })
 
-test('a search that failed for good says so to the model, and nothing about who failed', async () => {
+test('a failed search is reported to the model without the provider’s name', async () => {
   const search = searchInTurn({ providers: [failing('acme answered 401', false)], onFailure: () => {} })
   await assert.rejects(
     search.search('x', never),
@@ -180,7 +180,7 @@ test('a search that failed for good says so to the model, and nothing about who 
   await assert.rejects(search.search('   ', never), SearchFailedError)
 })
 
-test('who asked can stop a search, and is told his own reason', async () => {
+test('a caller can abort a search, and gets its own reason', async () => {
   answer = () => {}
   const reason = new Error('the client is gone')
   const search = searchInTurn({ providers: [providers.exa!(connections.ask)], onFailure: () => {} })

@@ -31,7 +31,7 @@ const shape = ({ blocks }: Parsed) => blocks.map(({ tokens }) => tokens.map(({ t
 const all = ({ blocks }: Parsed): readonly Token[] =>
   blocks.flatMap(({ tokens }) => tokens.flatMap((token) => [token, ...(token.children ?? [])]))
 
-test('a text that grows piece by piece is parsed as if it had come whole', () => {
+test('a text that grows chunk by chunk is parsed like the whole text', () => {
   for (const size of [1, 7, 50]) {
     let parsed = nothingParsed
     for (let end = 0; end < document.length + size; end += size) parsed = parseGrowing(document.slice(0, end), parsed)
@@ -49,7 +49,7 @@ test('blocks that are finished are not parsed again', () => {
   assert.equal(second.blocks[2]!.tokens[1]!.content, 'Three.')
 })
 
-test('an edited text is parsed anew', () => {
+test('an edited text is parsed again', () => {
   const first = parseGrowing('One.\n\nTwo.', nothingParsed)
   assert.equal(parseGrowing('1.\n\nTwo.', first).blocks.at(-1)!.tokens[1]!.content, 'Two.')
 })

@@ -30,7 +30,7 @@ test('the curl snippet sends exactly the body, whatever the prompt contains', ()
   assert.deepEqual(JSON.parse(printed.slice(printed.indexOf('{'))), call.body)
 })
 
-test('Python gets its own literals, and parameters that are ours by the side door', () => {
+test('Python gets its own literals, and our own parameters through extra_body', () => {
   const code = codeFor('python', call)
   assert.match(code, /stream=True/)
   assert.match(code, /extra_body=\{"web_search": False\}/)
