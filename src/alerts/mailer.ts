@@ -1,4 +1,4 @@
-import { createTransport, type Transporter } from 'nodemailer'
+import type { Transporter } from 'nodemailer'
 import { readClock } from '../db/clock.ts'
 import type { Database } from '../db/database.ts'
 
@@ -30,19 +30,10 @@ type MailRow = {
  */
 export class Mailer {
   readonly #options: MailerOptions
-  readonly #transport: Transporter
+  #transport: Promise<Transporter> | undefined
 
   constructor(options: MailerOptions) {
     this.#options = options
-    this.#transport = createTransport({
-      url: options.smtpUrl,
-      connectionTimeout: connectMsMax,
-      greetingTimeout: connectMsMax,
-      dnsTimeout: connectMsMax,
-      socketTimeout: answerMsMax,
-      disableFileAccess: true,
-      disableUrlAccess: true,
-    })
   }
 
   /** Sends what is due. A server that cannot be reached ends the pass: the other mails would wait for the same timeout. */
@@ -53,7 +44,8 @@ export class Mailer {
     )
     for (const row of rows) {
       try {
-        await this.#transport.sendMail({
+        this.#transport ??= openTransport(this.#options.smtpUrl)
+        await (await this.#transport).sendMail({
           from,
           to: { name: '', address: row.address },
           subject: row.subject,
@@ -71,7 +63,10 @@ export class Mailer {
   }
 
   close(): void {
-    this.#transport.close()
+    void this.#transport?.then(
+      (transport) => transport.close(),
+      () => {},
+    )
   }
 
   async #forget({ partition, id }: MailRow): Promise<void> {
@@ -88,6 +83,20 @@ export class Mailer {
       [row.partition, row.id, due],
     )
   }
+}
+
+/** Loads the library with the first mail: most services send none, and it is a twentieth of all files that a start would read. */
+async function openTransport(url: string): Promise<Transporter> {
+  const { createTransport } = await import('nodemailer')
+  return createTransport({
+    url,
+    connectionTimeout: connectMsMax,
+    greetingTimeout: connectMsMax,
+    dnsTimeout: connectMsMax,
+    socketTimeout: answerMsMax,
+    disableFileAccess: true,
+    disableUrlAccess: true,
+  })
 }
 
 /** The server does not take this mail, now or later: a 5xx about its recipient or content. */

@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { startModelServer } from '../../sandbox/model/server.ts'
 import type { Grace } from '../../src/chat/attempts.ts'
 import { readConfig } from '../../src/config/config.ts'
 import type { Database } from '../../src/db/database.ts'
@@ -47,10 +46,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
   const ledger =
     options.besideOf === undefined ? await testDatabase() : { url: options.besideOf.databaseUrl, drop: async () => {} }
   const dataDir = mkdtempSync(join(tmpdir(), 'penny-service-'))
-  const model =
-    options.upstreamUrl === undefined
-      ? await startModelServer({ host: '127.0.0.1', port: 0, tokensPerSecond: 0 })
-      : undefined
+  const model = options.upstreamUrl === undefined ? await startModel() : undefined
   const config = readConfig({
     PORT: '0',
     DATA_DIR: dataDir,
@@ -108,6 +104,12 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
       rmSync(dataDir, { recursive: true, force: true })
     },
   }
+}
+
+/** Loaded on demand: it needs the tokenizer's vocabulary, a quarter of a second of a core. */
+async function startModel() {
+  const { startModelServer } = await import('../../sandbox/model/server.ts')
+  return startModelServer({ host: '127.0.0.1', port: 0, tokensPerSecond: 0 })
 }
 
 /** One completion by plain HTTP, as a client that is not an SDK would send it. */
