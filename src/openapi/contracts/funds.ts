@@ -74,7 +74,7 @@ export const withdrawal = z
     id: uuid,
     ...money('amount', 'receives', 'fee'),
     recipient: address,
-    is_refund: z.boolean().meta({ description: 'Unused credit of a wallet account, paid back to its wallet' }),
+    is_refund: z.boolean().meta({ description: 'Unused credit of a wallet account, refunded to its wallet' }),
     state: z.enum(withdrawalStates),
     reason: z.string().nullable(),
     tx_hash: hash.nullable(),

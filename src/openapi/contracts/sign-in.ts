@@ -43,7 +43,7 @@ export const account = z
       .meta({ description: 'Null until `GET /api/deposits` or the first API key assigns it' }),
     x402_wallet: address.nullable().meta({
       description:
-        'Set for a wallet account: it pays per request over x402 from this address, to which its credit is paid back. It has no deposit address and no withdrawals',
+        'Set for a wallet account: it pays per request over x402 from this address, to which its credit is refunded. It has no deposit address and no withdrawals',
     }),
     owner_address: address.nullable().meta({ description: 'The address that receives withdrawals' }),
     owner_usable_from: instant.nullable().meta({ description: 'When a changed owner address takes effect' }),

@@ -12,7 +12,7 @@ import { Time } from '../../ui/time.tsx'
 import { alertWords } from '../settings/alert-terms.ts'
 import { DepositPanel } from './deposit-panel.tsx'
 import { History } from './history.tsx'
-import { PayBackPanel } from './pay-back-panel.tsx'
+import { RefundPanel } from './refund-panel.tsx'
 import { WithdrawPanel } from './withdraw-panel.tsx'
 import { X402Panel } from './x402-panel.tsx'
 
@@ -45,7 +45,7 @@ export function FundsPage() {
                 ) : (
                   <>
                     <X402Panel session={session.data} wallet={account.x402_wallet} />
-                    <PayBackPanel session={session.data} wallet={account.x402_wallet} balance={data} />
+                    <RefundPanel session={session.data} wallet={account.x402_wallet} balance={data} />
                   </>
                 )}
               </div>
@@ -62,9 +62,9 @@ function BalanceCard({ balance, account }: { balance: BalanceShape; account: Acc
   const isWalletAccount = account?.x402_wallet != null
   const rest = isWalletAccount
     ? ([
-        ['Being paid back', balance.pending_withdrawals_atomic],
+        ['Pending refunds', balance.pending_withdrawals_atomic],
         ['Total paid', balance.deposited_atomic],
-        ['Total paid back', balance.withdrawn_atomic],
+        ['Total refunded', balance.withdrawn_atomic],
         ['Total charged', balance.charged_atomic],
       ] as const)
     : ([
@@ -124,7 +124,8 @@ function BalanceCard({ balance, account }: { balance: BalanceShape; account: Acc
       </dl>
       {account !== null && (
         <p className="border-t border-rule px-6 py-3 text-sm">
-          {isWalletAccount && 'Requests that pay over x402 need no credit; API keys do. '}
+          {isWalletAccount &&
+            'Requests that pay over x402 need no credit, so warnings are sent only while the account has API keys. '}
           {alertWords(account.alerts)}{' '}
           <Link to="/settings" hash="alerts" className="link">
             Change<span className="sr-only"> low-balance warnings</span>

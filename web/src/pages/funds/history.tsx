@@ -27,7 +27,7 @@ const choicesOf = (isWalletAccount: boolean) =>
   [
     ['all', 'All'],
     ['deposit', isWalletAccount ? 'Payments' : 'Deposits'],
-    ['withdrawal', isWalletAccount ? 'Paid back' : 'Withdrawals'],
+    ['withdrawal', isWalletAccount ? 'Refunds' : 'Withdrawals'],
     ['adjustment', 'Adjustments'],
   ] as const
 
@@ -120,7 +120,7 @@ function TransferRow({ entry, chain }: { entry: Exclude<Entry, { kind: 'adjustme
         ? 'Payment over x402'
         : 'Deposit'
       : item.is_refund
-        ? 'Paid back to the wallet'
+        ? 'Refund to the wallet'
         : 'Withdrawal'
   return (
     <li

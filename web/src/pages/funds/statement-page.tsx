@@ -185,7 +185,7 @@ function KeyLines({ statement: { month, keys } }: { statement: Statement }) {
               className="border-b border-rule last:border-b-0"
             >
               <td className="py-2 pl-6">
-                {key.name} <span className="num text-sm text-muted">{key.hint}</span>
+                {key.name} {key.hint !== key.name && <span className="num text-sm text-muted">{key.hint}</span>}
               </td>
               <td className="py-2 pl-4 text-right text-sm text-muted max-sm:sr-only">
                 {formatCount(requests)} {requests === 1 ? 'request' : 'requests'}
@@ -234,8 +234,8 @@ const kindWords: Readonly<Record<Statement['lines'][number]['kind'], KindWords>>
 /** Of an account that pays over x402. */
 const walletKindWords = {
   deposit: { name: 'Payments over x402', counted: ['payment', 'payments'] },
-  withdrawal: { name: 'Paid back to the wallet', counted: ['payback', 'paybacks'] },
-  withdrawal_returned: { name: 'Failed paybacks, returned', counted: ['payback', 'paybacks'] },
+  withdrawal: { name: 'Refunds to the wallet', counted: ['refund', 'refunds'] },
+  withdrawal_returned: { name: 'Failed refunds, returned', counted: ['refund', 'refunds'] },
 } as const satisfies Partial<typeof kindWords>
 
 function signed(amount: bigint): string {

@@ -82,7 +82,7 @@ function KeyTable({ keys }: { keys: readonly Key[] }) {
               </span>
               <Restrictions apiKey={key} />
             </td>
-            <td className="num px-3 whitespace-nowrap text-muted">{key.hint}</td>
+            <td className="num px-3 whitespace-nowrap text-muted">{key.is_x402 ? 'the wallet' : key.hint}</td>
             <td className="px-3">
               <LimitBar apiKey={key} />
             </td>
@@ -115,7 +115,7 @@ function KeyItems({ keys }: { keys: readonly Key[] }) {
         >
           <span className="flex min-w-0 items-baseline gap-2">
             <KeyName apiKey={key} />
-            <span className="num text-sm text-muted">{key.hint}</span>
+            <span className="num text-sm text-muted">{key.is_x402 ? 'the wallet' : key.hint}</span>
           </span>
           <span className="row-span-2 flex items-start gap-1">
             <KeyMark status={key.status} />

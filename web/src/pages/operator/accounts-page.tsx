@@ -141,6 +141,11 @@ function Name({ account }: { account: OperatorAccount }) {
   return (
     <span className="flex min-w-0 flex-col">
       <span className="max-w-64 truncate font-medium">{account.name}</span>
+      {account.wallet !== null && (
+        <span className="text-sm text-muted">
+          <CopyableId id={account.wallet} label="wallet address" short />
+        </span>
+      )}
       <span className="text-sm text-muted">
         <CopyableId id={account.id} label="account id" short />
       </span>

@@ -3,6 +3,7 @@ import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
 import { overviewQuery, readinessQuery, sessionQuery, statusQuery } from '../../api/queries.ts'
 import type { Overview } from '../../api/shapes.ts'
+import { useX402Wallet } from '../../api/x402-wallet.ts'
 import { atomic, formatAmount } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { usePreference } from '../../shell/preferences.ts'
@@ -80,7 +81,9 @@ function OverviewBody({ overview, range }: { overview: Overview; range: Range })
 /** The service reckons the rate over a week, whatever range the tiles show. */
 function Burn({ overview: { burn } }: { overview: Overview }) {
   const perDay = atomic(burn.per_day_atomic)
-  if (burn.days_left === null || perDay === 0n) return null
+  // A wallet that pays each request does not run out of credit.
+  const isWalletAccount = useX402Wallet() !== undefined
+  if (burn.days_left === null || perDay === 0n || isWalletAccount) return null
   const days = Math.floor(burn.days_left)
   return (
     <p className="-mt-3 text-muted" data-testid="burn">

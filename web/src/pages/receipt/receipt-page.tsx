@@ -107,7 +107,7 @@ function Verified({ document }: { document: unknown }) {
         </Button>
       </div>
       <p className="text-muted">
-        Verify it yourself: <code className="num">penny verify receipt.json</code>
+        Verify it yourself: <code className="num">npx penny verify receipt.json</code>
       </p>
     </>
   )

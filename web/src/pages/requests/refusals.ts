@@ -117,7 +117,7 @@ const ofWallets: Readonly<Record<string, Explanation>> = {
   },
   account_suspended: {
     cause: 'The operator suspended the account.',
-    remedy: 'Contact the operator. Credit is not paid back while it is suspended.',
+    remedy: 'Contact the operator. Credit is not refunded while it is suspended.',
   },
   api_key_revoked: {
     cause: 'The key was revoked or disabled.',

@@ -144,7 +144,7 @@ function Head({ request, session }: { request: LedgerRequest; session: Session |
 function KeyLink({ request: { key } }: { request: LedgerRequest }) {
   return (
     <Link to="/keys/$id" params={{ id: key.id }} className="link">
-      {key.name} <span className="num text-muted">{key.hint}</span>
+      {key.name} {key.hint !== key.name && <span className="num text-muted">{key.hint}</span>}
     </Link>
   )
 }

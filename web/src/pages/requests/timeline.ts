@@ -17,10 +17,10 @@ export function timelineOf(request: LedgerRequest): readonly Moment[] {
       { name: 'Refused', afterMs: since(request.ended_at) ?? 0 },
     ]
   const ended = latency.total_ms ?? since(request.ended_at)
-  const moments: Moment[] = [
-    { name: 'Received, quoted and held', afterMs: 0 },
-    { name: 'First token', afterMs: latency.first_token_ms },
-  ]
+  const moments: Moment[] = [{ name: 'Received, quoted and held', afterMs: 0 }]
+  // A request that ended without output waits for nothing.
+  if (status === 'held' || latency.first_token_ms !== null)
+    moments.push({ name: 'First token', afterMs: latency.first_token_ms })
   if (status === 'held') return [...moments, { name: stream ? 'Last token' : 'Answer', afterMs: null }]
   moments.push({ name: endings[status], afterMs: ended })
   if (BigInt(request.charged_atomic) === 0n) return [...moments, { name: 'Hold released', afterMs: ended }]

@@ -32,7 +32,7 @@ export function OwnerPanel({ session, account }: { session: Session; account: Ac
     return (
       <Panel title="Owner address" testId="owner-settings">
         <p>
-          This account pays over x402. Its credit is paid back to{' '}
+          This account pays over x402. Its credit is refunded to{' '}
           <CopyableId id={account.x402_wallet} label="wallet address" short /> and to no other address.
         </p>
       </Panel>

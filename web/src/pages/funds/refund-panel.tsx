@@ -15,7 +15,7 @@ import { Facts, Panel } from '../../ui/panel.tsx'
 import { isAmount } from '../keys/key-terms.ts'
 
 /** Unused credit back to the wallet that paid it. One dialog, one payment, however often it is sent. */
-export function PayBackPanel({ session, wallet, balance }: { session: Session; wallet: string; balance: Balance }) {
+export function RefundPanel({ session, wallet, balance }: { session: Session; wallet: string; balance: Balance }) {
   const credit = atomic(balance.available_atomic)
   const [amount, setAmount] = useState('')
   const [tried, setTried] = useState(false)
@@ -28,15 +28,15 @@ export function PayBackPanel({ session, wallet, balance }: { session: Session; w
   }
   if (!hasRole(session, 'owner')) {
     return (
-      <Panel title="Pay back" testId="pay-back">
+      <Panel title="Refund" testId="refund">
         <p className="text-muted">
-          Only owners of the account can have its credit paid back. Your role is {session.person?.role}. Ask an owner.
+          Only owners of the account can have its credit refunded. Your role is {session.person?.role}. Ask an owner.
         </p>
       </Panel>
     )
   }
   return (
-    <Panel title="Pay back" testId="pay-back">
+    <Panel title="Refund" testId="refund">
       <form onSubmit={submit} noValidate className="flex flex-col gap-4">
         <TextField
           label="Amount"
@@ -45,7 +45,7 @@ export function PayBackPanel({ session, wallet, balance }: { session: Session; w
           placeholder="All"
           value={amount}
           error={tried ? problem : undefined}
-          hint={`Credit: ${formatExact(credit)}. Leave empty to pay back all of it. No fee.`}
+          hint={`Credit: ${formatExact(credit)}. Leave empty to refund all of it. No fee.`}
           onChange={({ target }) => setAmount(target.value.trim())}
           suffix="USDC"
         />
@@ -55,7 +55,7 @@ export function PayBackPanel({ session, wallet, balance }: { session: Session; w
         </p>
         <div>
           <Button type="submit" disabled={credit <= 0n}>
-            Review payback
+            Review refund
           </Button>
         </div>
       </form>
@@ -81,7 +81,7 @@ function amountProblem(amount: string, credit: bigint): string | undefined {
   if (amount === '') return undefined
   if (!isAmount(amount)) return 'Enter an amount above 0 USDC with at most six decimals.'
   if (parse(amount) > credit)
-    return `${formatExact(credit)} is credit. Held money can be paid back once its requests have ended.`
+    return `${formatExact(credit)} is credit. Held money can be refunded once its requests have ended.`
   return undefined
 }
 
@@ -100,7 +100,7 @@ function ConfirmDialog({ amount, credit, wallet, chain, onClose, onDone }: Confi
   const announce = useAnnounce()
   const askSignIn = useAskSignIn()
   const [idempotencyKey] = useState(() => crypto.randomUUID())
-  const payBack = useMutation({
+  const refund = useMutation({
     mutationFn: (): Promise<Withdrawal> =>
       call(
         'createWalletRefund',
@@ -108,24 +108,24 @@ function ConfirmDialog({ amount, credit, wallet, chain, onClose, onDone }: Confi
         { headers: { 'idempotency-key': idempotencyKey } },
       ),
     onSuccess: () => {
-      announce('Payback requested.')
+      announce('Refund requested.')
       for (const queryKey of [['withdrawals'], ['balance']]) void client.invalidateQueries({ queryKey })
       onDone()
     },
     onError: (error) => {
       if (error instanceof ApiError && /recent/.test(error.code))
-        askSignIn({ reason: 'recent', onDone: () => payBack.mutate() })
+        askSignIn({ reason: 'recent', onDone: () => refund.mutate() })
     },
   })
   return (
     <Dialog
-      title="Confirm payback"
+      title="Confirm refund"
       onClose={onClose}
       footer={
         <>
           <Button onClick={onClose}>Cancel</Button>
-          <Button variant="primary" onClick={() => payBack.mutate()} busy={payBack.isPending}>
-            Pay back {amount === undefined ? 'all credit' : `${amount} USDC`}
+          <Button variant="primary" onClick={() => refund.mutate()} busy={refund.isPending}>
+            Refund {amount === undefined ? 'all credit' : `${amount} USDC`}
           </Button>
         </>
       }
@@ -149,7 +149,7 @@ function ConfirmDialog({ amount, credit, wallet, chain, onClose, onDone }: Confi
             ['Chain', chain],
           ]}
         />
-        {payBack.error !== null && <ErrorPanel error={payBack.error} />}
+        {refund.error !== null && <ErrorPanel error={refund.error} />}
       </div>
     </Dialog>
   )
