@@ -52,6 +52,7 @@ export type SettleSettings = {
   /** When payments are due; see `DueRules`. */
   readonly due: Readonly<Record<'min' | 'cap' | 'max', string> & Record<'afterMs' | 'latestMs', number>>
   readonly sweepMin: string
+  readonly minesOnDemand: boolean
   readonly withdrawalFeeMax: string
   /** The relayer's gas balance below which an alarm is raised; atomic USDC. */
   readonly gasMin: string
@@ -205,6 +206,7 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
     },
     sender: openSender(settings, chain, onAlarm, failpoint),
     sweepMin: BigInt(settings.sweepMin),
+    minesOnDemand: settings.minesOnDemand,
     feeMax: BigInt(settings.withdrawalFeeMax),
     failpoint,
   }

@@ -44,6 +44,15 @@ export async function moveCursor(database: Database, name: string, block: bigint
   )
 }
 
+/** The readers have reached the head, and no block is missing: their age begins again, unless it has since `newerMs`. */
+export async function confirmCursors(database: Database, names: readonly string[], newerMs: number): Promise<void> {
+  await database.query(
+    `update chain_cursors set changed_at = now()
+      where name = any ($1) and changed_at < now() - $2 * interval '1 millisecond'`,
+    [names, newerMs],
+  )
+}
+
 export async function forgetCursor(database: Database, name: string): Promise<void> {
   await database.query('delete from chain_cursors where name = $1', [name])
 }

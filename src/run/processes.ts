@@ -80,7 +80,7 @@ function refuseMissingEvm(): void {
 class NoSandboxChainError extends OperatorError {
   constructor(cause: unknown) {
     super(
-      'The chain of the sandbox is not installed: a production install leaves it out. To try the service out, run `npm install hardhat@3` beside it. For real money set CHAIN_RPC_URL, GATEWAY_URL, USDC_ADDRESS and GATEWAY_WALLET_ADDRESS.',
+      'The chain of the sandbox is not installed: a production install leaves it out. To try the service out, run `npm install hardhat@3` beside it, or build the image with `--target sandbox`. For real money set CHAIN_RPC_URL, GATEWAY_URL, USDC_ADDRESS and GATEWAY_WALLET_ADDRESS.',
       cause,
     )
   }
@@ -243,6 +243,7 @@ async function startSettlement(
       epoch: config.settlementEpoch,
       due: { ...due, min: due.min.toString(), cap: due.cap.toString(), max: due.max.toString() },
       sweepMin: config.sweepMin.toString(),
+      minesOnDemand: config.chain === undefined,
       withdrawalFeeMax: (config.chain === undefined ? 0n : withdrawalFeeMax).toString(),
       gasMin: gasMin.toString(),
       failpoint: settlementFailpointOf(config.failpoint, lives++),

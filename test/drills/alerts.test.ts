@@ -19,7 +19,7 @@ import { freePort } from './free-port.ts'
 // A Prometheus with the shipped configuration scrapes two services: a whole sandbox, which is well, and a web process on a database
 // of its own, which is made to misbehave. The rules are the shipped ones; only the times that a condition must last are shorter.
 
-const engine = { name: 'Prometheus', program: 'prometheus', package: 'prometheus', versionFlag: '--version' }
+const engine = { name: 'Prometheus', program: 'prometheus', package: 'prometheus', version: '--version' }
 const shipped = (file: string) => readFileSync(fileURLToPath(new URL(`../../deploy/${file}`, import.meta.url)), 'utf8')
 const preloaded = (file: string) => new URL(file, import.meta.url).href
 const hourMs = 3_600_000

@@ -28,7 +28,7 @@ const engine = {
   program: 'citus.so',
   folders: [18, 17, 16, 15].map((version) => `/usr/lib/postgresql/${version}/lib`),
   package: 'postgresql-16-citus',
-  versionFlag: '--version',
+  version: (path: string) => path.replace('/lib/', '/share/').replace('lib/citus.so', 'extension/citus.control'),
 }
 const migrations = fileURLToPath(new URL('../../migrations', import.meta.url))
 const name = 'penny'
@@ -45,7 +45,7 @@ const waitMsMax = 600_000
 drill({
   engine,
   tried: `${moves} shard moves, dead workers and coordinator, a new worker, under load`,
-  async run() {
+  async run(_found, step) {
     await using stack = new AsyncDisposableStack()
     const cluster = stack.use(await CitusCluster.start(2, { isDurable: true }))
     const url = await cluster.createDatabase(name)
@@ -55,13 +55,16 @@ drill({
     await distributeLedger(database, partitions)
     // The first node writes the price list, for which all workers must be up.
     await (await startNode(url)).stop()
+    step(`the ledger is on two workers, with ${partitions} partitions`)
     const load = await Load.start(database)
     stack.defer(() => load.abandon())
     await load.progress(load.accounts)
+    step(`load: ${load.accounts.length} clients`)
 
     for (let turn = 0; turn < moves; turn += 1) {
       await moveShard(database, turn % partitions)
       await load.progress(load.accounts)
+      step(`shard move ${turn + 1} of ${moves}; ${load.pairs} holds and ends`)
     }
 
     const [dead] = cluster.workers
@@ -69,16 +72,20 @@ drill({
     const living = load.accounts.filter(({ payer }) => places.get(payer.partition) !== dead!.port)
     assert.ok(living.length > 0 && living.length < load.accounts.length, 'accounts lie on both workers')
     await cluster.kill(dead!)
+    step('killed a worker')
     // Longer than a lease: with leases on all workers nobody would be served any more.
     await pause(2 * leaseMs)
     await load.progress(living)
+    step(`${living.length} accounts on the other worker are served after two leases`)
     await serveWithNewNode(url, load.accounts, living)
     await load.progress(living)
+    step('a node started beside the dead worker')
     await freezeLedger(database, 'drill')
     assert.equal(await findFreeze(database), 'drill')
     await until(() => load.isRefused(living[0]!))
     await unfreezeLedger(database)
     await load.progress(living)
+    step('frozen and unfrozen beside the dead worker')
     // Frozen again, until the worker is back and the audit has told all of them.
     await freezeLedger(database, 'drill')
     await cluster.restart(dead!)
@@ -91,13 +98,16 @@ drill({
     await until(() => load.isRefused(load.accounts[0]!))
     await unfreezeLedger(database)
     await load.progress(load.accounts)
+    step('the worker is back, and all accounts are served')
 
     await cluster.kill(cluster.coordinator)
     await cluster.restart(cluster.coordinator)
     await load.progress(load.accounts)
+    step('the coordinator was killed and is back')
 
     const added = await cluster.startWorker()
     await cluster.addWorker(added, name)
+    step('added a worker, rebalancing')
     await database.query('select citus_rebalance_start()')
     await until(async () => {
       await load.progress(load.accounts)
@@ -108,17 +118,17 @@ drill({
       (all) => all.length,
     )
     await load.progress(load.accounts)
+    step(`rebalanced: partitions ${spread.join('/')}`)
 
     await load.stop()
-    const { rows, pairs } = await load.compare(database)
-    assert.deepEqual(rows, [], 'what was charged is not what was answered')
+    assert.deepEqual(await load.findDifferences(database), [], 'what was charged is not what was answered')
     assert.deepEqual(await findViolations(database), [])
     assert.equal(
       Math.max(...spread) - Math.min(...spread) <= 1 && spread.length === 3,
       true,
       `partitions lie ${spread}`,
     )
-    return `${pairs} holds and ends, audit clean, ${living.length} of ${load.accounts.length} accounts served beside a dead worker, also by a node that started then; frozen and unfrozen beside it; partitions ${spread.join('/')} after the rebalance`
+    return `${load.pairs} holds and ends, audit clean, ${living.length} of ${load.accounts.length} accounts served beside a dead worker, also by a node that started then; frozen and unfrozen beside it; partitions ${spread.join('/')} after the rebalance`
   },
 })
 
@@ -221,6 +231,11 @@ class Load {
     await until(async () => accounts.every((account) => account.pairs >= wanted.get(account)!))
   }
 
+  /** Holds that were placed and ended so far. */
+  get pairs(): number {
+    return this.accounts.reduce((sum, { pairs }) => sum + pairs, 0)
+  }
+
   /** Whether the ledger refuses a hold of this account, as a frozen one does. */
   async isRefused({ payer }: LoadedAccount): Promise<boolean> {
     const requestId = createRequestId(payer.partition, Date.now())
@@ -246,16 +261,15 @@ class Load {
   }
 
   /** Accounts whose books are not what the clients saw. */
-  async compare(database: Database): Promise<{ readonly rows: readonly unknown[]; readonly pairs: number }> {
+  async findDifferences(database: Database): Promise<readonly unknown[]> {
     const rows = await database.query<{ id: string; charged: bigint; held: bigint }>(
       'select id, charged, held from accounts',
     )
     const byId = new Map(this.accounts.map((account) => [account.payer.accountId, account]))
-    const wrong = rows.filter(
+    return rows.filter(
       ({ id, charged: sum, held }) =>
         held !== 0n || sum !== BigInt(byId.get(id)!.pairs) * charged + byId.get(id)!.elsewhere,
     )
-    return { rows: wrong, pairs: this.accounts.reduce((sum, { pairs }) => sum + pairs, 0) }
   }
 
   async #ask(account: LoadedAccount): Promise<void> {

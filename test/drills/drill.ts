@@ -8,7 +8,13 @@ import { type Engine, type FoundEngine, findEngine } from './engine.ts'
 
 export type DrillRow = { readonly engine: string; readonly tried: string; readonly result: string }
 
-/** Where the rows of the table go. */
+/** One line of progress. */
+export type DrillStep = { readonly engine: string; readonly step: string; readonly seconds: number }
+
+/** Reports progress: what is done now, or what was seen. */
+export type Step = (text: string) => void
+
+/** Where steps and the rows of the table go. */
 export const tableVariable = 'DRILL_TABLE'
 
 /** Whether everything is tried, as `npm run drill` does. */
@@ -21,7 +27,7 @@ export type Drill = {
   /** Why it cannot be tried on this machine, although the engine may be there. */
   readonly problem?: string
   /** @returns what was seen, in one line. @throws when it is not what the service promises */
-  readonly run: (engine: FoundEngine) => Promise<string>
+  readonly run: (engine: FoundEngine, step: Step) => Promise<string>
 }
 
 /** Several times what the longest takes. A drill that hangs must not hide the results of the others. */
@@ -36,8 +42,13 @@ export function drill({ engine, tried, problem, run }: Drill): void {
       return record({ engine: engine.name, tried, result: `not tried: ${found}` })
     }
     const name = `${engine.name} ${found.version}`
+    const startedMs = performance.now()
+    const step: Step = (text) =>
+      record({ engine: engine.name, step: text, seconds: Math.round((performance.now() - startedMs) / 1000) })
+    step(tried)
     try {
-      const result = await Promise.race([run(found), failAfter(drillMsMax)])
+      const result = await Promise.race([run(found, step), failAfter(drillMsMax)])
+      step('passed')
       context.diagnostic(result)
       record({ engine: name, tried, result: `passed: ${result}` })
     } catch (error) {
@@ -52,7 +63,7 @@ async function failAfter(ms: number): Promise<never> {
   throw new Error(`it did not end within ${ms / 60_000} minutes`)
 }
 
-function record(row: DrillRow): void {
+function record(row: DrillRow | DrillStep): void {
   const file = process.env[tableVariable]
   if (file !== undefined) appendFileSync(file, `${JSON.stringify(row)}\n`)
 }

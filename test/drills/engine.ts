@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { delimiter, join } from 'node:path'
 
 /** A program of somebody else that the service runs beside: a load balancer, a database, an init system. */
@@ -10,7 +10,8 @@ export type Engine = {
   readonly folders?: readonly string[]
   /** Debian's package. */
   readonly package: string
-  readonly versionFlag: string
+  /** The flag that prints the program's version; for a library, the path of the file that names it. */
+  readonly version: string | ((path: string) => string)
 }
 
 export type FoundEngine = { readonly path: string; readonly version: string }
@@ -49,9 +50,14 @@ function install(engine: Engine): string | undefined {
   return `${engine.name} is not installed, and apt-get could not install ${engine.package}`
 }
 
-function versionOf(path: string, { versionFlag }: Engine): string {
-  const { stdout, stderr } = spawnSync(path, [versionFlag], { encoding: 'utf8' })
-  return /\d+(\.\d+)+|\b\d{3}\b/.exec(`${stdout}${stderr}`)?.[0] ?? 'unknown version'
+function versionOf(path: string, { version }: Engine): string {
+  const said = typeof version === 'string' ? outputOf(path, version) : readFileSync(version(path), 'utf8')
+  return /\d+(\.\d+)+|\b\d{3}\b/.exec(said)?.[0] ?? 'unknown version'
+}
+
+function outputOf(path: string, flag: string): string {
+  const { stdout, stderr } = spawnSync(path, [flag], { encoding: 'utf8' })
+  return `${stdout}${stderr}`
 }
 
 /** The output of a program that ends by itself. @throws with what it said when it fails */

@@ -15,7 +15,7 @@ const chart = fileURLToPath(new URL('../../deploy/helm/penny/', import.meta.url)
 const source = fileURLToPath(new URL('render-chart.go', import.meta.url))
 const libraries = '/usr/share/gocode'
 const sprig = `${libraries}/src/github.com/Masterminds/sprig`
-const engine = { name: 'Go', program: 'go', package: 'golang-go', versionFlag: 'version' }
+const engine = { name: 'Go', program: 'go', package: 'golang-go', version: 'version' }
 const buildMsMax = 300_000
 const renderMsMax = 30_000
 

@@ -13,7 +13,7 @@ import { freePort } from './free-port.ts'
 
 // The settings are the usual remedy for "unsupported startup parameter": with them, everything but session state works.
 
-const engine = { name: 'PgBouncer', program: 'pgbouncer', package: 'pgbouncer', versionFlag: '--version' }
+const engine = { name: 'PgBouncer', program: 'pgbouncer', package: 'pgbouncer', version: '--version' }
 
 for (const { mode, tried, expected } of [
   { mode: 'transaction', tried: 'a pool in transaction mode is refused at the start', expected: 'refused' },

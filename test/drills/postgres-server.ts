@@ -13,7 +13,7 @@ export const postgresEngine = {
   program: 'initdb',
   folders: [18, 17, 16, 15].map((version) => `/usr/lib/postgresql/${version}/bin`),
   package: 'postgresql-15',
-  versionFlag: '--version',
+  version: '--version',
 }
 
 /** `database` is the one named penny. */

@@ -10,7 +10,7 @@ import { startScriptedUpstream } from '../support/scripted-upstream.ts'
 import { drill } from './drill.ts'
 import { runProgram } from './engine.ts'
 
-const engine = { name: 'Prometheus', program: 'promtool', package: 'prometheus', versionFlag: '--version' }
+const engine = { name: 'Prometheus', program: 'promtool', package: 'prometheus', version: '--version' }
 const shipped = (file: string) => fileURLToPath(new URL(`../../deploy/prometheus/${file}`, import.meta.url))
 
 drill({

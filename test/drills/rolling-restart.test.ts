@@ -66,7 +66,7 @@ type Balancer = {
 
 const balancers: readonly Balancer[] = [
   {
-    engine: { name: 'nginx', program: 'nginx', package: 'nginx-light', versionFlag: '-v' },
+    engine: { name: 'nginx', program: 'nginx', package: 'nginx-light', version: '-v' },
     configure({ front, nodes }, place) {
       const site = shipped('nginx.conf')
         .replace('listen 443 ssl;', `listen 127.0.0.1:${front};`)
@@ -85,7 +85,7 @@ const balancers: readonly Balancer[] = [
     },
   },
   {
-    engine: { name: 'HAProxy', program: 'haproxy', package: 'haproxy', versionFlag: '-v' },
+    engine: { name: 'HAProxy', program: 'haproxy', package: 'haproxy', version: '-v' },
     configure({ front, nodes }, place) {
       const file = join(place, 'haproxy.cfg')
       const text = shipped('haproxy.cfg')
@@ -97,7 +97,7 @@ const balancers: readonly Balancer[] = [
     },
   },
   {
-    engine: { name: 'Caddy', program: 'caddy', package: 'caddy', versionFlag: 'version' },
+    engine: { name: 'Caddy', program: 'caddy', package: 'caddy', version: 'version' },
     configure({ front, nodes }, place) {
       const file = join(place, 'Caddyfile')
       const text = shipped('Caddyfile')

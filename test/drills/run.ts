@@ -4,9 +4,9 @@ import { appendFileSync, existsSync, globSync, mkdtempSync, readFileSync, rmSync
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type DrillRow, tableVariable } from './drill.ts'
+import { type DrillRow, type DrillStep, tableVariable } from './drill.ts'
 
-// `npm run drill`: every drill whole, then one table. `npm run drill -- nginx` runs the files whose name contains that word.
+// `npm run drill`: every drill whole, with a line per step, then one table. `npm run drill -- nginx` runs the files whose name contains that word.
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const words = process.argv.slice(2)
@@ -15,11 +15,15 @@ const chosen = files.filter((file) => words.length === 0 || words.some((word) =>
 if (chosen.length === 0) throw new Error(`No drill matches ${words.join(' ')}. There are:\n${files.join('\n')}`)
 const folder = mkdtempSync(join(tmpdir(), 'penny-drill-'))
 const table = join(folder, 'table.jsonl')
+const pollMs = 500
+let printed = 0
+const printer = setInterval(printSteps, pollMs)
 try {
   // One after the other: they share ports, cores and apt's lock.
   for (const file of chosen) await runDrills(file)
   console.log(`\n${format(readRows())}`)
 } finally {
+  clearInterval(printer)
   rmSync(folder, { recursive: true, force: true })
 }
 
@@ -27,6 +31,7 @@ try {
 async function runDrills(file: string): Promise<void> {
   const before = readRows().length
   const code = await runTest(file)
+  printSteps()
   if (code === 0) return
   process.exitCode = 1
   if (
@@ -50,10 +55,23 @@ async function runTest(file: string): Promise<number> {
   return code ?? 1
 }
 
+/** The test runner holds back what a test prints until it has ended. */
+function printSteps(): void {
+  const lines = readLines()
+  for (const line of lines.slice(printed))
+    if ('step' in line) console.log(`  ${line.engine}, ${line.seconds} s: ${line.step}`)
+  printed = lines.length
+}
+
 function readRows(): readonly DrillRow[] {
+  return readLines().filter((line) => 'result' in line)
+}
+
+function readLines(): readonly (DrillRow | DrillStep)[] {
   if (!existsSync(table)) return []
-  const lines = readFileSync(table, 'utf8').trim().split('\n')
-  return lines.map((line) => JSON.parse(line) as DrillRow)
+  // What follows the last line feed is still being written.
+  const lines = readFileSync(table, 'utf8').split('\n').slice(0, -1)
+  return lines.map((line) => JSON.parse(line) as DrillRow | DrillStep)
 }
 
 function format(rows: readonly DrillRow[]): string {

@@ -8,7 +8,7 @@ import { machineProblem, startMachine } from './systemd-machine.ts'
 
 // The shipped unit under a real systemd. The sandbox stands in for model and chain, so that no network is needed.
 
-const engine = { name: 'systemd', program: 'systemd', package: 'systemd', versionFlag: '--version' }
+const engine = { name: 'systemd', program: 'systemd', package: 'systemd', version: '--version' }
 const shipped = readFileSync(fileURLToPath(new URL('../../deploy/systemd/penny.service', import.meta.url)), 'utf8')
 const command = /^ExecStart=.*$/m
 const unit = shipped.replace(command, 'ExecStart=/opt/node/bin/node /opt/penny/bin/penny.mjs start --hide-secrets')

@@ -26,8 +26,8 @@ export type LoadOptions = {
 export type TestAccounts = { readonly accountIds: readonly string[]; readonly apiKeys: readonly string[] }
 
 /** Few accounts, so that requests compete for them; one key per client. */
-export async function openAccounts(database: Database, clients: number): Promise<TestAccounts> {
-  const accounts = [await openAccount(database), await openAccount(database)]
+export async function openAccounts(database: Database, clients: number, partitions = 1): Promise<TestAccounts> {
+  const accounts = [await openAccount(database, partitions), await openAccount(database, partitions)]
   const apiKeys = Array.from({ length: clients }, async (_, index) => {
     const { partition, id: accountId } = accounts[index % accounts.length]!
     return (await createKey(database, { partition, accountId, name: `client ${index}` })).secret
@@ -35,8 +35,8 @@ export async function openAccounts(database: Database, clients: number): Promise
   return { accountIds: accounts.map(({ id }) => id), apiKeys: await Promise.all(apiKeys) }
 }
 
-async function openAccount(database: Database): Promise<Account> {
-  const account = await createAccount(database, 'faults', 1)
+async function openAccount(database: Database, partitions: number): Promise<Account> {
+  const account = await createAccount(database, 'faults', partitions)
   await creditDeposit(database, { ...account, accountId: account.id, amount: parse('1000'), source: 'test' })
   return account
 }

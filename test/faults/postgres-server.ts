@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process'
 import { rmSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
+import type { NetConnectOpts } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -16,8 +17,29 @@ const migrations = fileURLToPath(new URL('../../migrations', import.meta.url))
 const awayMsMax = 180_000
 const pollMs = 10
 
-/** A PostgreSQL that faults are injected into. It always comes back. */
-export class PostgresServer {
+/** What faults are injected into: one PostgreSQL, or a cluster. It always comes back. */
+export type FaultyDatabase = {
+  /** A folder for files of the run. */
+  readonly folder: string
+  readonly address: NetConnectOpts
+  /** Partitions of the ledger. */
+  readonly partitions: number
+  /** Creates an empty, migrated database. */
+  createDatabase(name: string): Promise<Database>
+  dropDatabase(name: string): Promise<void>
+  urlOf(name: string): string
+  /** `kill -9` of a server and all its processes. */
+  kill(): Promise<void>
+  /** A fast shutdown and a start, as in an operator's restart. */
+  restart(): Promise<void>
+  /** Suspends all of it. */
+  pause(ms: number): Promise<void>
+  stop(): Promise<void>
+}
+
+/** One PostgreSQL. Our launcher starts it again. */
+export class PostgresServer implements FaultyDatabase {
+  readonly partitions = 1
   readonly #postgres: EmbeddedPostgres
   readonly #folder: string
 
@@ -35,16 +57,14 @@ export class PostgresServer {
     process.once('exit', this.#abandon)
   }
 
-  /** A folder for files of the run. */
   get folder(): string {
     return this.#folder
   }
 
-  get socketPath(): string {
-    return join(new URL(this.#postgres.url).searchParams.get('host')!, '.s.PGSQL.5432')
+  get address(): NetConnectOpts {
+    return { path: join(new URL(this.#postgres.url).searchParams.get('host')!, '.s.PGSQL.5432') }
   }
 
-  /** Creates an empty, migrated database. */
   async createDatabase(name: string): Promise<Database> {
     await this.#administer(`create database ${name}`)
     const database = this.open(name, 4)
@@ -66,7 +86,6 @@ export class PostgresServer {
     return openDatabase({ url: this.urlOf(name), poolMax, applicationName: 'faults' })
   }
 
-  /** `kill -9` of the server and all its processes. */
   async kill(): Promise<void> {
     const { pid } = this.#postgres
     // A stopped server starts no more children. A missed child would wait forever for locks of the others.
@@ -75,18 +94,12 @@ export class PostgresServer {
     for (const victim of [pid, ...children]) send(victim, 'SIGKILL')
   }
 
-  /** A fast shutdown, as in an operator's restart. Our launcher starts the server again. */
   async restart(): Promise<void> {
     send(this.#postgres.pid, 'SIGINT')
   }
 
-  /** Suspends the whole server. */
-  async pause(ms: number): Promise<void> {
-    const { pid } = this.#postgres
-    const all = [pid, ...(await childrenOf(pid))]
-    for (const one of all) send(one, 'SIGSTOP')
-    await sleep(ms)
-    for (const one of all) send(one, 'SIGCONT')
+  pause(ms: number): Promise<void> {
+    return suspend([this.#postgres.pid], ms)
   }
 
   async stop(): Promise<void> {
@@ -121,6 +134,15 @@ export async function retryUntilConnected<Result>(work: () => Promise<Result>): 
       await sleep(pollMs)
     }
   }
+}
+
+/** Suspends servers and all their processes. */
+export async function suspend(servers: readonly number[], ms: number): Promise<void> {
+  const children = await Promise.all(servers.map(childrenOf))
+  const all = [...servers, ...children.flat()]
+  for (const one of all) send(one, 'SIGSTOP')
+  await sleep(ms)
+  for (const one of all) send(one, 'SIGCONT')
 }
 
 export async function childrenOf(pid: number): Promise<readonly number[]> {

@@ -7,7 +7,7 @@ import { Load, openAccounts } from './load.ts'
 import { type ModelUpstream, startModelUpstream } from './model-upstream.ts'
 import { type Exit, isRunning, type NodeProcess } from './node-process.ts'
 import { makePlan, type NodeFault, type Plan, type PlanSize, type PostgresFault } from './plan.ts'
-import { type PostgresServer, retryUntilConnected } from './postgres-server.ts'
+import { type FaultyDatabase, retryUntilConnected } from './postgres-server.ts'
 import { Random } from './random.ts'
 import { Slot } from './slot.ts'
 import { Deliverers, findLostEvents, openEndpoints, type Receiver, startReceiver } from './webhooks.ts'
@@ -17,7 +17,7 @@ export type RoundOptions = {
   readonly size: PlanSize
   readonly nodes: number
   readonly clients: number
-  readonly postgres: PostgresServer
+  readonly postgres: FaultyDatabase
   readonly coverage: Coverage
   /** Whether webhooks are delivered, by processes that are killed too. */
   readonly deliversWebhooks: boolean
@@ -110,7 +110,11 @@ class Round {
   }
 
   async run(): Promise<RoundResult> {
-    const { accountIds, apiKeys } = await openAccounts(this.#database, this.#options.clients)
+    const { accountIds, apiKeys } = await openAccounts(
+      this.#database,
+      this.#options.clients,
+      this.#options.postgres.partitions,
+    )
     const { deliversWebhooks } = this.#options
     if (deliversWebhooks) await openEndpoints(this.#database, accountIds, this.#receiver)
     for (let index = 0; index < this.#options.nodes; index += 1) this.#slots.push(await this.#openSlot(index))
@@ -151,13 +155,14 @@ class Round {
     return Slot.open({
       random: this.#random.branch(),
       folder: join(postgres.folder, this.#databaseName, String(index)),
-      postgresSocket: postgres.socketPath,
+      postgres: postgres.address,
       databaseName: this.#databaseName,
       settings: {
         upstreamUrl: this.#upstream.url,
         leaseMs,
         checkpointMs,
         drainMs,
+        environment: { LEDGER_PARTITIONS: String(postgres.partitions) },
       },
     })
   }

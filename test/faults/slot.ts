@@ -1,4 +1,5 @@
 import { mkdir } from 'node:fs/promises'
+import type { NetConnectOpts } from 'node:net'
 import { join } from 'node:path'
 import type { Address } from './load.ts'
 import { type Exit, isRunning, type NodeProcess, type NodeSettings, startNode } from './node-process.ts'
@@ -9,7 +10,7 @@ export type SlotOptions = {
   readonly random: Random
   /** Contains the data folders of its processes. */
   readonly folder: string
-  readonly postgresSocket: string
+  readonly postgres: NetConnectOpts
   readonly databaseName: string
   readonly settings: Omit<NodeSettings, 'dataDir' | 'databaseUrl' | 'failpoint'>
 }
@@ -30,7 +31,7 @@ export class Slot {
   #closed: Promise<unknown> | undefined
 
   static async open(options: SlotOptions): Promise<Slot> {
-    const back = await TcpProxy.open(() => ({ path: options.postgresSocket }))
+    const back = await TcpProxy.open(() => options.postgres)
     const front = await TcpProxy.open(() => ({ host: '127.0.0.1', port: slot.node?.port ?? 1 }))
     const slot: Slot = new Slot(options, front, back)
     return slot

@@ -7,6 +7,7 @@ import { settlementGatewayAbi } from '../../contracts/generated/SettlementGatewa
 import { createAccount, findAccount } from '../../src/ledger/accounts.ts'
 import { readCursor } from '../../src/ledger/chain-cursors.ts'
 import { assignAddress } from '../../src/ledger/deposit-addresses.ts'
+import { readLedgerNumbers } from '../../src/ledger/ledger-numbers.ts'
 import { findOpenSweeps } from '../../src/ledger/sweeps.ts'
 import { beginDeposits } from '../../src/settlement/begin-deposits.ts'
 import { reconcileArrivals, sweepDeposits, watchDeposits } from '../../src/settlement/deposits.ts'
@@ -58,6 +59,20 @@ test('without a new block neither logs are read nor the gateway is asked', async
     deposits.proxy.calls.map(({ method }) => method),
     ['eth_blockNumber'],
   )
+})
+
+test('a reader without new blocks grows old, except on a chain that mines a block only for a transaction', async () => {
+  const { database, chain } = deposits.parts
+  await until(async () => {
+    await round()
+    return (await readCursor(database, 'deposits')) === (await chain.finalBlock())
+  })
+  const isOld = async () => (await readLedgerNumbers(database)).cursors.map(({ seconds }) => seconds >= 3_600)
+  await database.query("update chain_cursors set changed_at = now() - interval '1 hour'")
+  await watchDeposits(deposits.parts)
+  assert.deepEqual(await isOld(), [true, true])
+  await watchDeposits({ ...deposits.parts, minesOnDemand: true })
+  assert.deepEqual(await isOld(), [false, false])
 })
 
 test('at the first start the chain is read from its head on, and what is sent to the first address is found', async () => {
