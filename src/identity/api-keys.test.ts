@@ -28,9 +28,13 @@ test('the database can give no key back: it has a hash and a hint', async () => 
     accountId: payer.accountId,
     name: 'x',
   })
-  const dump = await ledger.database.query(
-    'select to_jsonb(k) as key, to_jsonb(h) as hash from api_keys k join api_key_hashes h on h.key_id = k.id where k.id = $1',
-    [id],
+  const dump = [
+    await ledger.database.query('select to_jsonb(k) as key from api_keys k where k.id = $1', [id]),
+    await ledger.database.query('select to_jsonb(h) as hash from api_key_hashes h where h.key_id = $1', [id]),
+  ]
+  assert.deepEqual(
+    dump.map((rows) => rows.length),
+    [1, 1],
   )
   assert.ok(!JSON.stringify(dump).includes(secret.slice(6)))
   const bearer = await new KeyFinder({ database: ledger.database, now: () => 0 }).find(secret)
@@ -88,7 +92,9 @@ test('another window counts what was spent and is held in it, open requests incl
 
 /** As if the last change were more than a minute ago. */
 async function changeWindowNow({ keyId }: Payer, limitWindow: 'lifetime' | 'day' | 'week' | 'month'): Promise<void> {
-  await ledger.database.query(`update api_keys set window_changed_at = window_changed_at - interval '61 seconds'`)
+  await ledger.database.query(
+    "update api_keys set window_changed_at = now() - interval '61 seconds' where window_changed_at is not null",
+  )
   await updateKey(ledger.database, keyId, { limitWindow })
 }
 
@@ -107,10 +113,13 @@ test('another window rewrites no history, and counts old requests by the time of
   // Today, and in hours that can and can no longer change; all before the month began, or long ago.
   const ages = ['0', '36 hours', '40 days', '400 days']
   for (const [index, { requestId }] of ended.entries()) {
-    await database.query(
-      `update requests set created_at = created_at - $2::interval, ended_at = ended_at - $2::interval where id = $1`,
+    const [times] = await database.query<{ created: string; ended: string }>(
+      `select (created_at - $2::interval)::text as created, (ended_at - $2::interval)::text as ended from requests where id = $1`,
       [requestId, ages[index]],
     )
+    // Citus refuses an interval of a column in an update.
+    const { created, ended: end } = times!
+    await database.query('update requests set created_at = $2, ended_at = $3 where id = $1', [requestId, created, end])
   }
   await database.query('delete from usage_hours where account_id = $1', [payer.accountId])
   await database.query(
