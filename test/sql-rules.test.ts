@@ -40,7 +40,7 @@ const functions: readonly SqlFunction[] = readdirSync(folder).map((file) => {
 /** Exceptions, each with its reason. A name that is no longer an exception fails the test too. */
 const linesMaxOf: Readonly<Record<string, number>> = {
   // One batch of holds is read, decided and written; each part uses what the one before computed.
-  place_holds: 96,
+  place_holds: 98,
 }
 const makesTables = 'create_request_months'
 const withoutAccountLock: Readonly<Record<string, string>> = {

@@ -2,6 +2,7 @@
 create function checkpoint_holds(p_partition smallint, p_calls checkpoint_call[]) returns void
 language plpgsql
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
 begin
   update holds h

@@ -4,6 +4,7 @@ create function end_requests(p_partition smallint, p_account_ids uuid[], p_calls
 returns table (id uuid, ended_now boolean, status text, charged bigint)
 language plpgsql
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set lock_timeout = '200ms'
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_now   timestamptz;

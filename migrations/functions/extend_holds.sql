@@ -6,6 +6,7 @@ create function extend_holds(
 ) returns table (place bigint, decision text)
 language plpgsql
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set lock_timeout = '200ms'
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_rules     hold_rules;

@@ -3,6 +3,7 @@
 create function record_tool_calls(p_partition smallint, p_calls tool_call[]) returns void
 language plpgsql
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
 begin
   update holds h set tool_calls = c.calls || coalesce(h.tool_calls, '{}')

@@ -62,7 +62,7 @@ async function distribute(connection: Connection, partitions: number): Promise<C
   }
   const functions = await undistributedFunctions(connection)
   for (const { signature, isOfPartition } of functions) {
-    if (isOfPartition) await requirePartition(connection, signature)
+    if (isOfPartition) await adaptToCluster(connection, signature)
     if (isOfPartition)
       await connection.query(
         "select create_distributed_function($1::regprocedure, 'p_partition', colocate_with => $2)",
@@ -74,19 +74,22 @@ async function distribute(connection: Connection, partitions: number): Promise<C
   return { workers, tables: tables.length, functions: functions.length }
 }
 
-/** A function that takes one partition or, with null, all of them. */
+/** In a function that takes one partition or, with null, all of them. */
 const anyPartition =
   /coalesce\(p_partition, (?:\w+\.partition|partition_of\(\w+\.\w+\)|min\(partition_of\(\w+\.\w+\)\))\)/g
 
+/** As `pg_get_functiondef` writes it. */
+const genericPlans = " SET plan_cache_mode TO 'force_generic_plan'\n"
+
 /**
  * On a cluster a call always names its partition, and Citus finds the shard quickly only where a column is compared with the parameter
- * itself: with `coalesce` a hold and its end took several times the CPU.
+ * itself: with `coalesce` a hold and its end took several times the CPU. And Citus must know the partition when it plans.
  */
-async function requirePartition(connection: Connection, signature: string): Promise<void> {
+async function adaptToCluster(connection: Connection, signature: string): Promise<void> {
   const [row] = await connection.query<{ text: string }>('select pg_get_functiondef($1::regprocedure) as text', [
     signature,
   ])
-  const text = row!.text.replaceAll(anyPartition, 'p_partition')
+  const text = row!.text.replaceAll(anyPartition, 'p_partition').replace(genericPlans, '')
   if (text !== row!.text) await connection.execute(text)
 }
 

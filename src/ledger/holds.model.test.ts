@@ -7,9 +7,9 @@ import {
   cancelledByClient,
   charge,
   codeOf,
+  holdCall,
   openLedger,
   openPayer,
-  place,
   searched,
   searchPrice,
   voided,
@@ -76,11 +76,12 @@ const someOpen = (model: Model) => model.open.size > 0
 const anyQuote = fc.oneof({ weight: 4, arbitrary: fc.nat(1_500) }, { weight: 1, arbitrary: fc.nat(11_000) })
 const placeOne = anyQuote.map((quote) =>
   step(`place ${quote}`, isOpen, async (model, real) => {
-    const decision = await place(real.holds, real.payer, BigInt(quote))
+    const call = holdCall(real.payer, BigInt(quote))
+    const decision = await real.holds.place(call)
     assert.equal(codeOf(decision), expectPlace(model, BigInt(quote)))
     if ('hold' in decision) {
       real.open.set(model.nextRequest, decision.hold)
-      assert.deepEqual(await place(real.holds, real.payer, BigInt(quote), decision.hold.requestId), decision)
+      assert.deepEqual(await real.holds.place(call), decision)
     }
     model.nextRequest += 1
   }),

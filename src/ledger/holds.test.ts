@@ -6,6 +6,7 @@ import {
   charge,
   codeOf,
   hold,
+  holdCall,
   openKey,
   openLedger,
   openPayer,
@@ -126,12 +127,12 @@ test('limits hold when several nodes decide at once', async () => {
   await Promise.all(won.map((placed, index) => nodes[(index + 1) % 4]!.end(voided(placed))))
 })
 
-test('repeating a hold with the same id reserves nothing more and gives the stored decision', async () => {
+test('repeating a hold reserves nothing more and gives the stored decision', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 5_000n)
-  const requestId = createRequestId(payer.partition, Date.now())
-  const first = await place(holds, payer, 1_000n, requestId)
-  const second = await place(holds, payer, 1_000n, requestId)
+  const call = holdCall(payer, 1_000n)
+  const first = await holds.place(call)
+  const second = await holds.place(call)
   assert.deepEqual(second, first)
   assert.equal((await findAccount(ledger.database, payer.partition, payer.accountId))?.gateway, 4_000n)
   await holds.end(voided(helds([first])[0]!))
@@ -435,9 +436,10 @@ test('one batch holds, refuses and ends requests of many partitions, each in its
       return { partition, accountId: id, keyId: await openKey(database, { partition, id }) }
     }),
   )
-  const placed = await Promise.all(payers.map((payer) => hold(holds, payer, 1_000n)))
+  const calls = payers.map((payer) => holdCall(payer, 1_000n))
+  const placed = helds(await Promise.all(calls.map((call) => holds.place(call))))
   // A reply that was lost: the same calls again get the same holds.
-  const again = await Promise.all(placed.map(({ requestId, payer }) => place(holds, payer, 1_000n, requestId)))
+  const again = await Promise.all(calls.map((call) => holds.place(call)))
   assert.deepEqual(helds(again), placed)
   for (const payer of payers) {
     const requestId = createRequestId(payer.partition, Date.now())

@@ -135,7 +135,7 @@ export class Holds {
   }
 
   /**
-   * Reserves the quote, or returns why not. Idempotent by request id. Throws `KeyChangedError` when the key's options are not those
+   * Reserves the quote, or returns why not. The same call again gets the same decision. Throws `KeyChangedError` when the key's options are not those
    * that allowed the request.
    */
   async place(call: HoldCall): Promise<HoldDecision> {

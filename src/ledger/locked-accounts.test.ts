@@ -1,7 +1,17 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
-import { charge, codeOf, hold, openLedger, openPayer, partitions, place, voided } from '../../test/support/ledger.ts'
+import {
+  charge,
+  codeOf,
+  hold,
+  holdCall,
+  openLedger,
+  openPayer,
+  partitions,
+  place,
+  voided,
+} from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { until } from '../../test/support/until.ts'
 import { fromAtomic } from '../money/usdc.ts'
@@ -114,10 +124,10 @@ test('a hold that is asked for twice while its account is locked is placed once'
   const holds = await openLedger(ledger.database, patient)
   const [stuck, other] = await openPayers()
   const release = await lockAccount(t, stuck)
-  const requestId = createRequestId(stuck.partition, Date.now())
-  const first = place(holds, stuck, 700n, requestId)
+  const call = holdCall(stuck, 700n)
+  const first = holds.place(call)
   await hold(holds, other!, 100n).then((placed) => holds.end(voided(placed)))
-  const second = place(holds, stuck, 700n, requestId)
+  const second = holds.place(call)
   await release()
   assert.deepEqual((await Promise.all([first, second])).map(codeOf), ['held', 'held'])
   await endOpen(holds, first)

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
 import { assertBooksBalance } from '../../test/support/audit.ts'
-import { charge, hold, openLedger, openPayer, place, voided } from '../../test/support/ledger.ts'
+import { charge, hold, holdCall, openLedger, openPayer, voided } from '../../test/support/ledger.ts'
 import { testDatabase } from '../../test/support/postgres.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import type { Hold } from './hold-calls.ts'
@@ -51,10 +51,11 @@ test('a request is kept with its month, and one of another time is kept all the 
   const times = [Date.now(), Date.now() + 30 * 86_400_000, Date.UTC(2020, 1, 1)]
   const ids = times.map((time) => createRequestId(payer.partition, time))
   for (const id of ids) {
-    const decision = await place(holds, payer, 100n, id)
+    const call = holdCall(payer, 100n, id)
+    const decision = await holds.place(call)
     await holds.end(charge((decision as { hold: Hold }).hold, 50n))
     // Said again, a hold and an end are found wherever they are kept.
-    await assert.rejects(place(holds, payer, 100n, id), { code: 'overloaded' })
+    await assert.rejects(holds.place(call), { code: 'overloaded' })
     assert.equal((await findRequest(database, payer.partition, payer.accountId, id))?.charged, 50n)
   }
   const kept = await database.query<{ month: string }>(

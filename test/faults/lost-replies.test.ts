@@ -7,7 +7,7 @@ import { findAccount } from '../../src/ledger/accounts.ts'
 import { Holds } from '../../src/ledger/holds.ts'
 import { parse } from '../../src/money/usdc.ts'
 import { assertBooksClosed } from '../support/audit.ts'
-import { charge, hold, openLedger, openPayer, place, voided } from '../support/ledger.ts'
+import { charge, hold, holdCall, openLedger, openPayer, voided } from '../support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../support/postgres.ts'
 import {
   completed,
@@ -180,9 +180,11 @@ test('a buffered answer waits for its charge as long as its client does, so it i
 test('a hold that another node ended as an orphan before its reply arrived is not used', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 10_000n)
-  const placed = await hold(holds, payer, 1_000n)
-  await holds.end(voided(placed))
-  await assert.rejects(place(holds, payer, 1_000n, placed.requestId), { code: 'overloaded' })
+  const call = holdCall(payer, 1_000n)
+  const decision = await holds.place(call)
+  assert.ok('hold' in decision)
+  await holds.end(voided(decision.hold))
+  await assert.rejects(holds.place(call), { code: 'overloaded' })
 })
 
 /** The same database, through the proxy. */

@@ -3,7 +3,7 @@ import type { Database } from '../../src/db/database.ts'
 import { createKey, type NewApiKey } from '../../src/identity/api-keys.ts'
 import { createAccount } from '../../src/ledger/accounts.ts'
 import { creditDeposit } from '../../src/ledger/deposits.ts'
-import type { EndCall, Hold, HoldDecision, Payer, ToolCallRecord } from '../../src/ledger/hold-calls.ts'
+import type { EndCall, Hold, HoldCall, HoldDecision, Payer, ToolCallRecord } from '../../src/ledger/hold-calls.ts'
 import { Holds } from '../../src/ledger/holds.ts'
 import { renewLease } from '../../src/ledger/nodes.ts'
 import { advancePayments } from '../../src/ledger/payments.ts'
@@ -73,13 +73,17 @@ export async function openKey(
   return id
 }
 
-export function place(
-  holds: Holds,
+export function holdCall(
   payer: Payer,
   quote: bigint,
   requestId = createRequestId(payer.partition, Date.now()),
-): Promise<HoldDecision> {
-  return holds.place({ requestId, payer, quote: fromAtomic(quote), model: testModel.id, stream: false, maxTokens: 100 })
+): HoldCall {
+  return { requestId, payer, quote: fromAtomic(quote), model: testModel.id, stream: false, maxTokens: 100 }
+}
+
+/** A hold of its own, unlike the same call again. */
+export function place(holds: Holds, payer: Payer, quote: bigint, requestId?: RequestId): Promise<HoldDecision> {
+  return holds.place(holdCall(payer, quote, requestId))
 }
 
 /** Places a hold that must succeed. */
