@@ -8,7 +8,7 @@ import type { SigningTerms } from '../signer/signing-terms.ts'
 export async function publishTerms(database: Connection, terms: SigningTerms): Promise<void> {
   await database.query(
     `insert into settlement_terms (single, terms) values (true, $1)
-     on conflict (single) do update set terms = excluded.terms, changed_at = clock_timestamp()
+     on conflict (single) do update set terms = excluded.terms, changed_at = now()
        where settlement_terms.terms <> excluded.terms`,
     [JSON.stringify(terms)],
   )
