@@ -84,15 +84,12 @@ export function createChunkRenderer(options: CompletionHead & { readonly include
 function jsonLine(value: unknown): string {
   const json = JSON.stringify(value)
   // Testing first is cheaper than a replace that almost never matches.
-  return lineEnd.test(json) ? json.replace(lineEnds, escaped) : json
+  if (!lineEnd.test(json)) return json
+  return json.replace(lineEnds, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
 
 const lineEnd = /[\u0085\u2028\u2029]/
 const lineEnds = new RegExp(lineEnd, 'g')
-
-function escaped(character: string): string {
-  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
-}
 
 /** The JSON that an event adds to the message; empty for events that add nothing. */
 function deltaOf(event: ChatEvent): string {

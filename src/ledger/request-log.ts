@@ -77,7 +77,7 @@ export async function listRequests(
   // The rows read had less than a page of matches; there may be more below the last of them.
   const [last] = await database.query<{ id: RequestId }>(
     `select r.id from request_log r where ${all(indexed)} order by r.id desc offset ${lookedAtMax - 1} limit 1`,
-    values.slice(0, indexedValues(indexed)),
+    values.slice(0, indexed.filter((condition) => condition.includes('$')).length),
   )
   return { rows: shown, next: last?.id }
 }
@@ -254,10 +254,6 @@ function conditionsOf(account: AccountRef, filter: RequestFilter, below: Request
 function neverSucceeded({ statuses, errorCodes }: RequestFilter): boolean {
   if (statuses !== undefined) return !statuses.includes('held') && !statuses.includes('succeeded')
   return errorCodes !== undefined
-}
-
-function indexedValues(indexed: readonly string[]): number {
-  return indexed.filter((condition) => condition.includes('$')).length
 }
 
 function all(conditions: readonly string[]): string {

@@ -131,7 +131,8 @@ async function readMovements(
     closing: fromAtomic(closing),
     lines: statementKinds.flatMap((kind) =>
       rows
-        .filter((row) => row.kind === kind && hasMoved(row))
+        // Without the lines that moved no money: refused requests, months without searches.
+        .filter((row) => row.kind === kind && (row.times > 0n || row.during !== 0n))
         .map(({ model, times, during }) => ({
           kind,
           model: model || undefined,
@@ -142,11 +143,6 @@ async function readMovements(
     addsUp: opening + sum(({ during }) => during) === closing,
     openedAt: rows[0]!.opened_at,
   }
-}
-
-/** Leaves out lines without money: refused requests, months without searches. */
-function hasMoved({ times, during }: MovementRow): boolean {
-  return times > 0n || during !== 0n
 }
 
 type KeyLineRow = {

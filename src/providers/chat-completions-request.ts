@@ -81,17 +81,16 @@ function chatMessage(message: Message): ChatMessage {
 
 function assistantMessage(content: Content | undefined, calls: readonly ToolCall[]): ChatMessage {
   const said = content === undefined ? (calls.length > 0 ? null : '') : chatContent(content)
-  return { role: 'assistant', content: said, ...(calls.length > 0 && { tool_calls: calls.map(chatCall) }) }
+  const sent = calls.map(
+    ({ id, name, arguments: given }): ChatCall => ({ id, type: 'function', function: { name, arguments: given } }),
+  )
+  return { role: 'assistant', content: said, ...(sent.length > 0 && { tool_calls: sent }) }
 }
 
 /** Several servers accept only strings, so a single part becomes one. */
 function chatContent(content: Content): ChatContent {
   if (typeof content === 'string') return content
   return content.length === 1 ? content[0]! : content.map((text) => ({ type: 'text', text }))
-}
-
-function chatCall({ id, name, arguments: given }: ToolCall): ChatCall {
-  return { id, type: 'function', function: { name, arguments: given } }
 }
 
 function turnMessages({ provider: writer, items, ...turn }: Turn, provider: string): readonly ChatMessage[] {

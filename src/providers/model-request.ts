@@ -1,4 +1,4 @@
-import type { AssistantMessage, Content, InstructionMessage, Message, ToolCall } from '../inference/chat-messages.ts'
+import type { Content, InstructionMessage, Message, ToolCall } from '../inference/chat-messages.ts'
 import type { ReasoningEffort } from '../inference/chat-parameters.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
 import type { FunctionTool, ToolChoice } from '../inference/chat-tools.ts'
@@ -80,17 +80,16 @@ function splitInstructions(chat: ChatRequest): Pick<ModelRequest, 'instructions'
   const leading = chat.messages.slice(0, firstOther === -1 ? undefined : firstOther).filter(isInstruction)
   const rest = chat.messages.slice(leading.length)
   if (rest.length === 0 || saysJsonOnlyIn(leading, rest, chat.responseFormat)) {
-    return { instructions: '', messages: [...leading.map(asDeveloper), ...rest] }
+    return {
+      instructions: '',
+      messages: [...leading.map(({ content }) => ({ role: 'developer' as const, content })), ...rest],
+    }
   }
   return { instructions: leading.flatMap(textsOf).filter(Boolean).join('\n\n'), messages: rest }
 }
 
 function isInstruction(message: Message): message is InstructionMessage {
   return message.role === 'system' || message.role === 'developer'
-}
-
-function asDeveloper(message: InstructionMessage): InstructionMessage {
-  return { role: 'developer', content: message.content }
 }
 
 function saysJsonOnlyIn(leading: readonly Message[], rest: readonly Message[], format: ResponseFormat): boolean {
@@ -218,11 +217,8 @@ export function inputItemCount({ instructions, messages, turns, tools }: ModelRe
 function messageItemCount(message: Message): number {
   const parts = textsOf(message).length
   if (message.role !== 'assistant') return Math.max(1, parts)
-  return Math.max(1, assistantPartCount(message, parts) + message.toolCalls.length)
-}
-
-function assistantPartCount({ refusal }: AssistantMessage, parts: number): number {
-  return parts + (refusal === undefined ? 0 : 1)
+  const refusals = message.refusal === undefined ? 0 : 1
+  return Math.max(1, parts + refusals + message.toolCalls.length)
 }
 
 function itemPartCount(item: JsonObject): number {

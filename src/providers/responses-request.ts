@@ -95,8 +95,10 @@ function inputItems(message: Message): readonly InputItem[] {
   switch (message.role) {
     case 'assistant':
       return assistantItems(message)
-    case 'tool':
-      return [{ type: 'function_call_output', call_id: callId(message.toolCallId), output: outputOf(message.content) }]
+    case 'tool': {
+      const output = typeof message.content === 'string' ? message.content : inputTextParts(message.content)
+      return [{ type: 'function_call_output', call_id: callId(message.toolCallId), output }]
+    }
     default:
       return [{ type: 'message', role: message.role, content: inputTextParts(message.content) }]
   }
@@ -105,10 +107,6 @@ function inputItems(message: Message): readonly InputItem[] {
 function inputTextParts(content: Content): readonly TextPart[] {
   const texts = typeof content === 'string' ? [content] : content
   return texts.map((text) => ({ type: 'input_text', text }))
-}
-
-function outputOf(content: Content): string | readonly TextPart[] {
-  return typeof content === 'string' ? content : inputTextParts(content)
 }
 
 /**

@@ -99,14 +99,10 @@ export function routingTable(config: Config, catalog: Catalog, sandbox: SandboxR
     new Map(
       [...upstreamNames].map(([id, model]) => [
         id,
-        providers.map((provider, index) => routeOf(provider, model, index)),
+        providers.map(({ id: provider }, priority) => ({ provider, model, priority, weight: 1, rates: undefined })),
       ]),
     )
   return { providers, routes: catalog.routes ?? everywhere(), deadlineMs: config.upstreamTimeouts.totalMs }
-}
-
-function routeOf({ id }: ProviderSettings, model: string, priority: number): Route {
-  return { provider: id, model, priority, weight: 1, rates: undefined }
 }
 
 /** One provider from the settings, or the sandbox's. */

@@ -61,7 +61,11 @@ export async function openHolds(
       observer.metrics.batchSeconds.observe(ms / 1000, operation)
     },
   })
-  stack.defer(() => finishWrites(holds))
+  stack.defer(async () => {
+    // Waits for pending writes, but not for an unreachable database: another node will end the open requests.
+    await Promise.race([holds.drained(), sleep(lastWritesMsMax, undefined, { ref: false })])
+    holds.stop()
+  })
   const report = ({ failures, ...reopened }: ReopenedHolds) => {
     for (const [charge, count] of Object.entries(reopened)) if (count > 0) reopenedHolds.add(count, charge)
     const lost = 'the database lost ends of requests, as after a failover'
@@ -80,12 +84,6 @@ export async function openHolds(
   stack.defer(() => orphans.stop())
   await orphans.now()
   return holds
-}
-
-/** Waits for pending writes, but not for an unreachable database: another node will end the open requests. */
-async function finishWrites(holds: Holds): Promise<void> {
-  await Promise.race([holds.drained(), sleep(lastWritesMsMax, undefined, { ref: false })])
-  holds.stop()
 }
 
 export type OpenRetriesParts = {

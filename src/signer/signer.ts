@@ -101,7 +101,8 @@ export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): S
       addresses.set(account, address)
       return address
     },
-    signAuthorizations: (batch) => Promise.all(batch.map((request) => sign(request).then(toOutcome, toRefusal))),
+    signAuthorizations: (batch) =>
+      Promise.all(batch.map((request) => sign(request).then((signature) => ({ signature }), toRefusal))),
     signReturn: sign,
     signRefund: sign,
     signDeposit: sign,
@@ -129,10 +130,6 @@ export function openSigner({
 /** Uses keys in this process, for tests: the same requests, policy and checks, without a socket. */
 export function askCustodian(custodian: Custodian): Ask {
   return async (request) => custodian.answer(JSON.parse(encodeRequest(request)))
-}
-
-function toOutcome(signature: Hex): SigningOutcome {
-  return { signature }
 }
 
 function toRefusal(error: unknown): SigningOutcome {

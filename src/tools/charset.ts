@@ -5,7 +5,8 @@ const searchedBytesMax = 4_096
  * bytes.
  */
 export function decodeText(body: Uint8Array, contentType: string): string {
-  const label = charsetIn(contentType) ?? declaredIn(body)
+  const [, charset] = /;\s*charset\s*=\s*"?([\w.:-]{1,40})/i.exec(contentType) ?? []
+  const label = charset ?? declaredIn(body)
   const decoder = markedDecoder(body) ?? (label === undefined ? undefined : decoderFor(label))
   return decoder === undefined ? decodeUnknown(body) : decoder.decode(body)
 }
@@ -15,10 +16,6 @@ function markedDecoder(body: Uint8Array): TextDecoder | undefined {
   if (body[0] === 0xff && body[1] === 0xfe) return new TextDecoder('utf-16le')
   if (body[0] === 0xfe && body[1] === 0xff) return new TextDecoder('utf-16be')
   return undefined
-}
-
-function charsetIn(contentType: string): string | undefined {
-  return /;\s*charset\s*=\s*"?([\w.:-]{1,40})/i.exec(contentType)?.[1]
 }
 
 /** `<meta charset="…">`, the older `<meta http-equiv … content="…; charset=…">`, or an XML declaration. */

@@ -11,7 +11,7 @@ import type { Provider, ProviderError } from './providers/provider.ts'
 import { createSearxng } from './providers/searxng.ts'
 import { createTavily } from './providers/tavily.ts'
 import { createResolve } from './resolve.ts'
-import { createSafeFetch, type Site, safeFetchLimits } from './safe-fetch.ts'
+import { createSafeFetch, safeFetchLimits } from './safe-fetch.ts'
 import { createSafePost, type SafePost, safePostLimits } from './safe-post.ts'
 import { searchInTurn } from './search-in-turn.ts'
 import { hostOf } from './untrusted-url.ts'
@@ -44,7 +44,9 @@ export function createWebTools(options: WebToolsOptions): WebTools & { close(): 
     resolve: createResolve(),
     ownHosts: [hostOf(new URL(publicUrl)).replace(/\.$/, '')],
     ownAddresses: ownAddresses(),
-    sites: sitesOf(sandboxSearchUrl),
+    sites: new Map(
+      sandboxSearchUrl === undefined ? [] : [[documentationHost, createDocumentationSite(sandboxSearchUrl)]],
+    ),
     userAgent: `PennyRouter/${options.version} (+${publicUrl})`,
     limits: safeFetchLimits,
   })
@@ -71,11 +73,6 @@ function providersOf(
     searxng: (url: string) => createSearxng(url, ask),
   }
   return configured.map(({ provider, credential }) => create[provider](credential))
-}
-
-function sitesOf(sandboxSearchUrl: string | undefined): ReadonlyMap<string, Site> {
-  if (sandboxSearchUrl === undefined) return new Map()
-  return new Map([[documentationHost, createDocumentationSite(sandboxSearchUrl)]])
 }
 
 /** The only way to post to untrusted hosts. */
