@@ -162,7 +162,7 @@ function folderInMemory(): string | undefined {
 /** One after the other, and one file at a time. */
 async function runOnOtherDatabases(): Promise<readonly string[]> {
   // The model has its twenty thousand steps on PostgreSQL 18; here it only has to meet every function.
-  const environment = { MODEL_STEPS: '1000' }
+  const environment = { MODEL_STEPS: '1000', ...(!isAll && { TEST_IS_ASIDE: '1' }) }
   const aside = { concurrency: 1, isAside: true }
   const partitioned = { ...environment, LEDGER_PARTITIONS: '8' }
   const packageRoot = await postgres15()

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { assertBooksBalance } from '../../test/support/audit.ts'
+import { databaseExamples } from '../../test/support/examples.ts'
 import {
   cancelledByClient,
   charge,
@@ -159,7 +160,7 @@ test('after any charges, adjustments and retries the books balance, and no accou
       const { spendable, givenBack } = await accountOf(payer)
       assert.ok(spendable >= 0n && spendable <= 5_000n && givenBack >= 0n)
     }),
-    { numRuns: 60 },
+    { numRuns: databaseExamples(60) },
   )
   await assertBooksBalance(ledger.database)
 })

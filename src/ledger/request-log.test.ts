@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { after, before, test } from 'node:test'
 import fc from 'fast-check'
+import { databaseExamples } from '../../test/support/examples.ts'
 import { partitions } from '../../test/support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import { createKey } from '../identity/api-keys.ts'
@@ -161,7 +162,7 @@ test('whatever is asked for, the pages have exactly that, each row once, newest 
       const expected = rows.filter((row) => fits(row, filter)).map(({ id }) => id)
       assert.deepEqual(found, expected.reverse())
     }),
-    { numRuns: 60 },
+    { numRuns: databaseExamples(60) },
   )
 })
 
@@ -181,7 +182,7 @@ test('totals and file are the sums of the rows that fit, to the atomic unit', as
         for (const row of page) exported += row.charged
       assert.equal(exported, charged)
     }),
-    { numRuns: 60 },
+    { numRuns: databaseExamples(60) },
   )
 })
 

@@ -46,6 +46,8 @@ const endedMsMax = 60_000
 const faultMsMax = 30_000
 const momentMsMax = 10_000
 const pollMs = 20
+// Every dead node is watched until its holds have ended, for seconds: a shorter pause only costs CPU time.
+const endedPollMs = 100
 // A client notices the closed connection before the runner notices the exit of the process.
 const exitLagMs = 50
 // One more chunk may be in flight.
@@ -343,7 +345,7 @@ class Round {
       if (open.length === 0) return
       if (passedMs > endedMsMax)
         throw new Error(`${open.length} holds of node ${node} have not ended in ${passedMs} ms`)
-      await sleep(pollMs)
+      await sleep(endedPollMs)
     }
   }
 
