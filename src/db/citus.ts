@@ -28,6 +28,15 @@ export async function distributeLedger(database: Database, partitions: number): 
   return database.transaction((connection) => distribute(connection, partitions), { statementMaxMs })
 }
 
+/** Names and ports of workers that compile queries, which makes the ledger slow. Empty on a plain PostgreSQL. */
+export async function findWorkersWithJit(database: Database): Promise<readonly string[]> {
+  if (!(await hasCitus(database))) return []
+  const rows = await database.query<{ worker: string }>(
+    `select nodename || ':' || nodeport as worker from run_command_on_workers('show jit') where success and result <> 'off'`,
+  )
+  return rows.map(({ worker }) => worker)
+}
+
 /** Whether the database is a Citus coordinator. */
 export async function hasCitus(connection: Connection): Promise<boolean> {
   const rows = await connection.query("select from pg_extension where extname = 'citus'")
@@ -71,6 +80,7 @@ async function distribute(connection: Connection, partitions: number): Promise<C
     else await connection.query('select create_distributed_function($1::regprocedure)', [signature])
   }
   await setRebalanceStrategy(connection, partitions)
+  if (tables.length + functions.length > 0) await turnOffJit(connection)
   return { workers, tables: tables.length, functions: functions.length }
 }
 
@@ -91,6 +101,22 @@ async function adaptToCluster(connection: Connection, signature: string): Promis
   ])
   const text = row!.text.replaceAll(anyPartition, 'p_partition').replace(genericPlans, '')
   if (text !== row!.text) await connection.execute(text)
+}
+
+/**
+ * Sessions on the workers do not inherit `set jit = off` from ours. With JIT compilation there, a hold and its end took five times the
+ * CPU. Citus passes the setting on to all workers, also to those that are added later. Where the role may not change the database,
+ * `penny doctor` warns.
+ */
+async function turnOffJit(connection: Connection): Promise<void> {
+  await connection.execute(
+    `do $$ begin
+       execute format('alter database %I set jit = off', current_database());
+     exception when insufficient_privilege then null;
+     end $$`,
+  )
+  // This session's connections to the workers have the old setting: they are closed with the transaction.
+  await connection.execute('set local citus.max_cached_conns_per_worker = 0')
 }
 
 async function countWorkers(connection: Connection): Promise<number> {

@@ -1,4 +1,5 @@
 import type { Config } from '../config/config.ts'
+import { findWorkersWithJit } from '../db/citus.ts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { findOutsideDatabase } from '../db/database-file.ts'
 import { locateEmbeddedPostgres } from '../db/embedded-postgres.ts'
@@ -50,11 +51,22 @@ async function checkServer(database: Database): Promise<Finding> {
 /** Our connections turn it off themselves; a pooler in between may undo that. */
 async function checkJit(database: Database): Promise<Finding> {
   const [row] = await database.query<{ jit: string }>(`select current_setting('jit', true) as jit`)
-  if (row!.jit !== 'on') return ok('jit', 'JIT compilation is off.')
+  if (row!.jit !== 'on') return checkJitOfWorkers(database)
   return warning(
     'jit',
     'JIT compilation is on, which makes the ledger up to 12 times slower, and this connection could not turn it off.',
     'Run alter role <role> set jit = off as the database administrator, then restart penny.',
+  )
+}
+
+/** On Citus each worker has its own setting. */
+async function checkJitOfWorkers(database: Database): Promise<Finding> {
+  const workers = await findWorkersWithJit(database)
+  if (workers.length === 0) return ok('jit', 'JIT compilation is off.')
+  return warning(
+    'jit',
+    `JIT compilation is on at ${workers.join(', ')}, which makes the ledger several times slower.`,
+    'Run alter database <name> set jit = off on these workers as the database administrator, then restart penny.',
   )
 }
 

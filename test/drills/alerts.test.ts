@@ -27,7 +27,7 @@ const hourMs = 3_600_000
 drill({
   engine,
   tried: 'every shipped alert fires, none while all is well; every query of the dashboard returns series',
-  async run({ path }) {
+  async run({ path }, step) {
     await using stack = new AsyncDisposableStack()
     const ports = { sandbox: await freePort(), web: await freePort() }
     const prometheus = await Prometheus.start(path, Object.values(ports), stack)
@@ -37,6 +37,7 @@ drill({
     await sandbox.ask('Search the web for pennies')
     await web.ask()
     await prometheus.untilCalm()
+    step('calm: no alert while all is well')
 
     const fired = new Set<string>()
     let sinceMs = Date.now()
@@ -47,6 +48,7 @@ drill({
         return expected.every((name) => firing.has(name))
       })
       for (const name of expected) fired.add(name)
+      step(`fired: ${expected.join(', ')}`)
       sinceMs = Date.now()
     }
 

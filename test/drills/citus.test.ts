@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { distributeLedger } from '../../src/db/citus.ts'
+import { distributeLedger, findWorkersWithJit } from '../../src/db/citus.ts'
 import { type Database, openDatabase } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { createKey } from '../../src/identity/api-keys.ts'
@@ -53,6 +53,7 @@ drill({
     stack.defer(() => database.close())
     await migrate(database, migrations)
     await distributeLedger(database, partitions)
+    assert.deepEqual(await findWorkersWithJit(database), [])
     // The first node writes the price list, for which all workers must be up.
     await (await startNode(url)).stop()
     step(`the ledger is on two workers, with ${partitions} partitions`)
@@ -107,6 +108,7 @@ drill({
 
     const added = await cluster.startWorker()
     await cluster.addWorker(added, name)
+    assert.deepEqual(await findWorkersWithJit(database), [])
     step('added a worker, rebalancing')
     await database.query('select citus_rebalance_start()')
     await until(async () => {

@@ -42,7 +42,7 @@ for (const mode of ['synchronous', 'asynchronous'] as const) {
   drill({
     engine: postgresEngine,
     tried: `failover to ${mode === 'synchronous' ? 'a' : 'an'} ${mode} standby under traffic`,
-    async run({ path }) {
+    async run({ path }, step) {
       await using stack = new AsyncDisposableStack()
       const pair = await Pair.start(dirname(realpathSync(path)), stack)
       const { accountIds, apiKeys } = await openAccounts(pair.primary.database, clients)
@@ -56,11 +56,14 @@ for (const mode of ['synchronous', 'asynchronous'] as const) {
       }
       const load = new Load({ random: new Random(1), apiKeys, address, tokenMs: pace.tokenMs })
       await untilAnswered(load.seen, answersBefore)
+      step(`${answersBefore} answers; killing the primary`)
       if (mode === 'asynchronous') await pair.stopReplication()
       const killedMs = Date.now()
       const acknowledged = new Set(load.seen.filter(({ whole }) => whole).map(({ requestId }) => requestId))
       const reopened = await pair.failOver(acknowledged)
+      step('the standby is promoted')
       await untilAnswered(load.seen, answersAfter)
+      step(`${answersAfter} more answers`)
       await load.stop()
       const stoppedMs = Date.now()
       const { database } = pair.standby

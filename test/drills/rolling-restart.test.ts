@@ -14,7 +14,7 @@ import { type TestDatabase, testDatabase } from '../support/postgres.ts'
 import { completed, created, type ScriptedUpstream, startScriptedUpstream, text } from '../support/scripted-upstream.ts'
 import { withoutTools } from '../support/service.ts'
 import { untilFits } from '../support/until.ts'
-import { drill, isWhole } from './drill.ts'
+import { drill, isWhole, type Step } from './drill.ts'
 import type { Engine, FoundEngine } from './engine.ts'
 import { freePort } from './free-port.ts'
 
@@ -113,11 +113,11 @@ for (const { engine, configure } of balancers) {
   drill({
     engine,
     tried: `rolling restarts of two web processes, streamed and buffered requests`,
-    run: (found) => restartUnderTraffic(found, configure),
+    run: (found, step) => restartUnderTraffic(found, configure, step),
   })
 }
 
-async function restartUnderTraffic(engine: FoundEngine, configure: Balancer['configure']): Promise<string> {
+async function restartUnderTraffic(engine: FoundEngine, configure: Balancer['configure'], step: Step): Promise<string> {
   const place = mkdtempSync(join(folder, 'balancer-'))
   const ports: Ports = { front: await freePort(), nodes: [await freePort(), await freePort()] }
   const nodes = await Promise.all(ports.nodes.map((port) => startWeb(port)))
@@ -144,6 +144,7 @@ async function restartUnderTraffic(engine: FoundEngine, configure: Balancer['con
       assert.equal((await nodes[index]!.exited).code, 0)
       nodes[index] = await startWeb(ports.nodes[index]!)
       restarts += 1
+      step(`restart ${restarts}; ${traffic.count()} of ${requestsMin} requests`)
     }
     const failures = await traffic.stop()
     assert.deepEqual(failures.slice(0, 10), [], `${failures.length} of ${traffic.count()} failed. ${said}`)

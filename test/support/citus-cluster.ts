@@ -114,6 +114,8 @@ export class CitusCluster implements AsyncDisposable {
       max_wal_senders: 40,
       max_logical_replication_workers: 16,
       fsync: this.#isDurable ? 'on' : 'off',
+      // Tests clone a template, and a clone does not have the settings of its database. Others rely on `distributeLedger`.
+      ...(!this.#isDurable && { jit: 'off' }),
       'citus.node_conninfo': 'sslmode=prefer',
       'citus.enable_statistics_collection': 'off',
       // Commits of transactions over several servers that a crash interrupted are finished sooner than after a minute.
