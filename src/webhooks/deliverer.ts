@@ -62,6 +62,12 @@ export function retryDelayMs(failures: number, random: number): number {
   return Math.round(ms * (0.9 + 0.2 * random))
 }
 
+/** How long an endpoint is left alone after one failure in a row, after two, and so on. */
+function pausesMs(): readonly number[] {
+  const random = Math.random()
+  return retryMs.map((_, failures) => Math.min(retryDelayMs(failures + 1, random), pauseMsMax))
+}
+
 /**
  * Sends events to webhook endpoints: to each endpoint one at a time, in the order of its account's events; what fails is tried again
  * later, while newer events go on. Accounts are served in turn, and none may hold more than its share of the places. An attempt is in the database when it is over, so a process that dies repeats it. Run by one process at
@@ -144,7 +150,8 @@ export class Deliverer {
   /** What was tried before and is due again, then the next event. The endpoint is read again each time: it may have been changed. */
   async #next({ partition, accountId, id }: WebhookEndpoint, isFirst: boolean): Promise<Next | 'behind' | undefined> {
     const { database } = this.#options
-    const [row] = await database.query<EndpointRow & { sent_to: bigint; events: bigint; waiting: bigint }>(
+    const [row] = await database.queryPrepared<EndpointRow & { sent_to: bigint; events: bigint; waiting: bigint }>(
+      'find_webhook_endpoint',
       `select ${endpointColumns}, e.sent_to, a.events,
               (select count(*) from webhook_deliveries d where d.partition = $1 and d.endpoint_id = $2 and d.state = 'waiting') as waiting
          from webhook_endpoints e join accounts a on a.partition = $1 and a.id = e.account_id
@@ -155,14 +162,16 @@ export class Deliverer {
     const endpoint = readEndpoint(row)
     // Before what waits: an endpoint that always fails would never come to its new events.
     if (isFirst && (await this.#isBehind(endpoint, { after: row.sent_to, to: row.events }))) return 'behind'
-    const [waiting] = await database.query<DeliveryRow>(
+    const [waiting] = await database.queryPrepared<DeliveryRow>(
+      'find_waiting_webhook',
       `select ${deliveryColumns} from webhook_deliveries
         where partition = $1 and endpoint_id = $2 and state = 'waiting' and due_at <= now() order by due_at, event_id limit 1`,
       [partition, id],
     )
     if (waiting !== undefined) return { endpoint, event: readDelivery(waiting), attempts: waiting.attempts }
     if (row.waiting >= BigInt(deliveriesPerEndpointMax)) return this.#rest(endpoint, undefined)
-    const [event] = await database.query<EventRow>(
+    const [event] = await database.queryPrepared<EventRow>(
+      'find_next_webhook_event',
       `select id, number, type, data, created_at from events
         where partition = $1 and account_id = $2 and number > $3 and number <= $4 and type = any ($5::text[])
         order by number limit 1`,
@@ -244,28 +253,24 @@ export class Deliverer {
     const isSlow = !isDelivered || attempt.duration_ms > slowMs
     const isHopeless = await database.transaction(async (connection) => {
       const now = await readClock(connection)
-      const [row] = await connection.query<{ failures: number; failing_since: Date | null }>(
+      const [row] = await connection.queryPrepared<{ failing_since: Date | null }>(
+        'record_webhook_attempt',
         `update webhook_endpoints
             set sent_to = greatest(sent_to, $3), is_slow = $4, failures = case when $5 then 0 else failures + 1 end,
-                failing_since = case when not $5 then coalesce(failing_since, $6) end, due_at = $6
-          where partition = $1 and id = $2 returning failures, failing_since`,
-        [endpoint.partition, endpoint.id, event.number ?? 0n, isSlow, isDelivered, now],
+                failing_since = case when not $5 then coalesce(failing_since, $6) end,
+                due_at = case when $5 then $6
+                              else $6 + ($7::int[])[least(failures + 1, cardinality($7::int[]))] * interval '1 millisecond' end
+          where partition = $1 and id = $2 returning failing_since`,
+        [endpoint.partition, endpoint.id, event.number ?? 0n, isSlow, isDelivered, now, pausesMs()],
       )
       // It was removed.
       if (row === undefined) return false
       const after = (ms: number) => new Date(now.getTime() + ms)
-      if (!isDelivered) {
-        const pauseMs = Math.min(retryDelayMs(row.failures, Math.random()), pauseMsMax)
-        await connection.query('update webhook_endpoints set due_at = $3 where partition = $1 and id = $2', [
-          endpoint.partition,
-          endpoint.id,
-          after(pauseMs),
-        ])
-      }
       const all = [...attempts, attempt]
       const isGivenUp = now.getTime() - event.eventAt.getTime() > retriedMsMax
       const state = isDelivered ? 'delivered' : isGivenUp ? 'failed' : 'waiting'
-      await connection.query(
+      await connection.queryPrepared(
+        'write_webhook_delivery',
         `insert into webhook_deliveries (partition, account_id, endpoint_id, event_id, number, type, data, event_at, state, due_at, attempts,
                                          created_at)
          values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)

@@ -165,6 +165,26 @@ for (const name of x402FailpointNames) {
   })
 }
 
+test('the limits of a wallet are checked before its payment is taken: the amount in flight, and the limit of its own key', async () => {
+  const wallet = await openWallet(2_000_000n)
+  const buyMore = async () => {
+    const decision = await buy(wallet.address, sign(wallet, 600_000n), 600_000n)
+    return 'refusal' in decision ? decision.refusal.code : decision
+  }
+  const first = await buyMore()
+  assert.ok(typeof first === 'object')
+  assert.equal(await buyMore(), 'in_flight_cap')
+  await bench.holds.end(charge(first.hold, 100n))
+  const { partition, keyId } = await findWallet(bench.database, wallet.address, partitions)
+  await bench.database.query('update api_keys set limit_amount = 500 where partition = $1 and id = $2', [
+    partition,
+    keyId,
+  ])
+  assert.equal(await buyMore(), 'key_limit_exceeded')
+  assert.equal(takenFrom(wallet.address), 600_000n)
+  await assertBooksBalance(bench.database)
+})
+
 test('a payment that the gateway forgot is handed in again; one that fails after all is taken back', async () => {
   const wallet = await openWallet(1_000n)
   const decision = await buy(wallet.address, sign(wallet, 100n), 100n)
