@@ -25,8 +25,10 @@ import type { Bench } from './run.ts'
 
 const accounts = 1_000
 const atOnce = 64
-/** Requests that each account ends per second. Each end is one event. */
-const eventsPerSecond = 2
+/** The fixed load, as a share of what the machine serves without endpoints. */
+const fixedShare = 0.25
+/** Requests that have begun and not ended at the fixed load. More means that the machine cannot serve it. */
+const openMax = 5_000
 const warmUpMs = 5_000
 const roundMs = 8_000
 const rounds = 5
@@ -34,8 +36,9 @@ const rounds = 5
 const refusingUrl = 'http://127.0.0.1:9/'
 
 /**
- * A thousand accounts whose webhook endpoint is dead, at a fixed load, beside the same accounts without endpoints. The deliverer shares
- * the process with the ledger's client, as in a web process with the role `jobs`. Each situation has a database of its own.
+ * A thousand accounts whose webhook endpoint is dead, beside the same accounts without endpoints: at a fixed load that the machine can
+ * serve, and at as much as it can. Each end of a request is an event. The deliverer shares the process with the ledger's client, as in
+ * a web process with the role `jobs`. Each situation has a database of its own.
  */
 export const webhooksBench: Bench = {
   title: 'holds and ends of a thousand accounts whose webhook endpoints are dead, beside the same without endpoints',
@@ -50,26 +53,45 @@ export const webhooksBench: Bench = {
     stack.defer(() => receivers.stop())
     const { silentUrl, failingUrl } = receivers.ready
     const situations: Situation[] = []
-    for (const [name, url] of [
-      ['no endpoints', undefined],
-      ['refuse connections', refusingUrl],
-      ['never answer', silentUrl],
-      ['answer 500', failingUrl],
+    for (const [name, url, isOld] of [
+      ['no endpoints', undefined, false],
+      ['refuse connections, for an hour', refusingUrl, true],
+      ['never answer, for an hour', silentUrl, true],
+      ['answer 500, for an hour', failingUrl, true],
+      ['answer 500, all since now', failingUrl, false],
     ] as const) {
       progress(`opening ${accounts} accounts: ${name}`)
-      situations.push(await open(postgres.url, name, url, stack))
+      situations.push(await open({ serverUrl: postgres.url, name, endpointUrl: url, isOld }, stack))
     }
-    const samples = new Map<Situation, Sample[]>(situations.map((situation) => [situation, []]))
-    for (const situation of situations) await measure(situation, postmaster, warmUpMs * scale)
+    const without = situations[0]!
+    for (const situation of situations.toReversed()) await measure(situation, postmaster, warmUpMs * scale, undefined)
+    const capacity = (await measure(without, postmaster, warmUpMs, undefined)).perSecond
+    const loads = { fixed: capacity * fixedShare, full: undefined }
+    const samples = new Map<string, Sample[]>()
     for (let turn = 1; turn <= Math.max(1, Math.round(rounds * scale)); turn += 1) {
-      for (const situation of situations) {
-        progress(`round ${turn}: ${situation.name}`)
-        samples.get(situation)!.push(await measure(situation, postmaster, roundMs))
+      for (const [load, rate] of Object.entries(loads)) {
+        for (const situation of situations) {
+          progress(`round ${turn}, ${load} load: ${situation.name}`)
+          const sample = await measure(situation, postmaster, roundMs, rate)
+          samples.set(keyOf(load, situation), [...(samples.get(keyOf(load, situation)) ?? []), sample])
+        }
       }
     }
+    const rows = Object.keys(loads).flatMap((load) =>
+      situations.map((situation) => ({
+        load,
+        endpoints: situation.name,
+        ...tabulate(samples.get(keyOf(load, situation))!, samples.get(keyOf(load, without))!),
+      })),
+    )
     // Awaited here: the databases are closed when this function returns.
-    return await Promise.all(situations.map((situation) => tabulate(situation, situations[0]!, samples)))
+    const sizes = await Promise.all(situations.map(countRows))
+    return [...rows, ...sizes]
   },
+}
+
+function keyOf(load: string, { name }: Situation): string {
+  return `${load} ${name}`
 }
 
 type Situation = {
@@ -89,13 +111,19 @@ type Sample = {
   readonly heapMiB: number
 }
 
+type SituationTerms = {
+  readonly serverUrl: string
+  readonly name: string
+  readonly endpointUrl: string | undefined
+  /** The endpoints have failed for an hour, and are tried every quarter of an hour. Else none was tried yet. */
+  readonly isOld: boolean
+}
+
 async function open(
-  serverUrl: string,
-  name: string,
-  endpointUrl: string | undefined,
+  { serverUrl, name, endpointUrl, isOld }: SituationTerms,
   stack: AsyncDisposableStack,
 ): Promise<Situation> {
-  const databaseName = `bench_${name.replaceAll(' ', '_')}`
+  const databaseName = `bench_${name.replaceAll(/\W+/g, '_')}`
   const server = openDatabase({ url: serverUrl, poolMax: 1, applicationName: 'bench' })
   await server.execute(`create database ${databaseName}`)
   await server.close()
@@ -111,10 +139,21 @@ async function open(
       const terms = { url: endpointUrl, types: ['request.ended'], description: 'dead' } as const
       await database.transaction((connection) => createEndpoint(connection, { partition, accountId }, terms))
     }
+  if (isOld)
+    await database.execute(
+      `update webhook_endpoints
+          set failures = 6, failing_since = now() - interval '1 hour', due_at = now() + random() * interval '15 minutes'`,
+    )
   return { name, url: url.href, database, payers }
 }
 
-async function measure({ database, url, payers }: Situation, postmaster: number, durationMs: number): Promise<Sample> {
+/** `rate`: requests per second. Undefined: as many as are served. */
+async function measure(
+  { database, url, payers }: Situation,
+  postmaster: number,
+  durationMs: number,
+  rate: number | undefined,
+): Promise<Sample> {
   const node = randomUUID()
   await renewLease(database, node, 3_600_000)
   const holds = new Holds({ database, node, priceVersion: 'bench', inFlightCap: parse('1') })
@@ -128,7 +167,8 @@ async function measure({ database, url, payers }: Situation, postmaster: number,
     onError: (error) => console.error(error),
   })
   const before = { node: cpuMs(process.pid), postgres: familyCpuMs(postmaster) }
-  const latencies = await atRate(holds, payers, durationMs)
+  const latencies =
+    rate === undefined ? await inTurn(holds, payers, durationMs) : await atRate(holds, payers, durationMs, rate)
   const used = { node: cpuMs(process.pid) - before.node, postgres: familyCpuMs(postmaster) - before.postgres }
   await job.stop()
   const requests = latencies.length
@@ -145,15 +185,12 @@ async function measure({ database, url, payers }: Situation, postmaster: number,
   }
 }
 
-/** A fixed load: each worker has a share of the accounts and keeps to its timetable. Returns how long each request took. */
-async function atRate(holds: Holds, payers: readonly Payer[], durationMs: number): Promise<number[]> {
+/** As many as are served: each worker begins its next request when the last one has ended. Returns how long each took. */
+async function inTurn(holds: Holds, payers: readonly Payer[], durationMs: number): Promise<number[]> {
   const latencies: number[] = []
-  const startedMs = performance.now()
-  const everyMs = (atOnce * 1000) / (payers.length * eventsPerSecond)
+  const endMs = performance.now() + durationMs
   const worker = async (seed: number) => {
-    for (let turn = 0; performance.now() < startedMs + durationMs; turn += 1) {
-      const dueMs = startedMs + (turn + seed / atOnce) * everyMs
-      if (dueMs > performance.now()) await sleep(dueMs - performance.now())
+    for (let turn = 0; performance.now() < endMs; turn += 1) {
       const beganMs = performance.now()
       await holdAndEnd(holds, payers[(turn * atOnce + seed) % payers.length]!)
       latencies.push(performance.now() - beganMs)
@@ -163,28 +200,51 @@ async function atRate(holds: Holds, payers: readonly Payer[], durationMs: number
   return latencies
 }
 
-async function tabulate(situation: Situation, without: Situation, samples: ReadonlyMap<Situation, readonly Sample[]>) {
-  const own = samples.get(situation)!
+/** A fixed load: requests begin by the clock, whether or not earlier ones have ended. Returns how long each took since it was due. */
+async function atRate(holds: Holds, payers: readonly Payer[], durationMs: number, rate: number): Promise<number[]> {
+  const latencies: number[] = []
+  const open = new Set<Promise<void>>()
+  const startedMs = performance.now()
+  const request = async (payer: Payer, dueMs: number) => {
+    await holdAndEnd(holds, payer)
+    latencies.push(performance.now() - dueMs)
+  }
+  for (let next = 0; next < (rate * durationMs) / 1000; ) {
+    for (; startedMs + (next * 1000) / rate <= performance.now(); next += 1) {
+      const own = request(payers[next % payers.length]!, startedMs + (next * 1000) / rate)
+      open.add(own)
+      void own.then(() => open.delete(own))
+    }
+    if (open.size > openMax) throw new Error(`${openMax} requests are open: the machine does not serve this load.`)
+    await sleep(1)
+  }
+  await Promise.all(open)
+  return latencies
+}
+
+function tabulate(own: readonly Sample[], without: readonly Sample[]) {
   const of = (read: (sample: Sample) => number) => round(median(own.map(read)))
   const ratio = (read: (sample: Sample) => number) =>
-    round(median(own.map((sample, turn) => read(sample) / read(samples.get(without)![turn]!))))
-  const [rows] = await situation.database.query<{ events: number; deliveries: number }>(
-    'select (select count(*)::int from events) as events, (select count(*)::int from webhook_deliveries) as deliveries',
-  )
+    round(median(own.map((sample, turn) => read(sample) / read(without[turn]!))))
   return {
-    endpoints: situation.name,
     per_second: of(({ perSecond }) => perSecond),
     'per_second/without': ratio(({ perSecond }) => perSecond),
     p50_ms: of(({ p50 }) => p50),
     'p50/without': ratio(({ p50 }) => p50),
     p99_ms: of(({ p99 }) => p99),
+    'p99/without': ratio(({ p99 }) => p99),
     node_cpu_us: of(({ nodeUs }) => nodeUs),
     'node_cpu/without': ratio(({ nodeUs }) => nodeUs),
     postgres_cpu_us: of(({ postgresUs }) => postgresUs),
     'postgres_cpu/without': ratio(({ postgresUs }) => postgresUs),
     attempts: of(({ attempts }) => attempts),
     heap_mib: of(({ heapMiB }) => heapMiB),
-    event_rows: rows!.events,
-    delivery_rows: rows!.deliveries,
   }
+}
+
+async function countRows({ name, database }: Situation) {
+  const [rows] = await database.query<{ events: number; deliveries: number }>(
+    'select (select count(*)::int from events) as events, (select count(*)::int from webhook_deliveries) as deliveries',
+  )
+  return { endpoints: name, event_rows: rows!.events, delivery_rows: rows!.deliveries }
 }
