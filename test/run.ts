@@ -145,12 +145,12 @@ function folderInMemory(): string | undefined {
     const { type, bavail, bsize } = statfsSync('/dev/shm')
     if (type !== tmpfsType || bavail * bsize < memoryMin) return undefined
     for (const name of readdirSync('/dev/shm')) {
-      const [, pid] = /^penny-(\d+)-/.exec(name) ?? []
+      const [, pid] = /^penny-tests-(\d+)-/.exec(name) ?? []
       // Left by a run that was killed.
       if (pid !== undefined && !existsSync(`/proc/${pid}`))
         rmSync(join('/dev/shm', name), { recursive: true, force: true })
     }
-    const folder = mkdtempSync(`/dev/shm/penny-${process.pid}-`)
+    const folder = mkdtempSync(`/dev/shm/penny-tests-${process.pid}-`)
     // As open as the system's own: PostgreSQL has a user of its own.
     chmodSync(folder, 0o1777)
     return folder
