@@ -9,9 +9,9 @@ before(async () => {
 })
 after(() => ledger.drop())
 
-// Citus refuses the operator's list of accounts: its last request is a LIMIT for each account (docs/scaling.md).
+// The plans of a worker are not seen from the coordinator.
 const isOnCluster = process.env.TEST_CITUS_WORKERS !== undefined
-test('an address is found among many accounts by indexes alone', { skip: isOnCluster }, async () => {
+test('an address is found among many accounts by indexes alone', async () => {
   const { database } = ledger
   await database.query(
     `insert into accounts (partition, id, name, address, owner_address)
@@ -37,7 +37,8 @@ test('an address is found among many accounts by indexes alone', { skip: isOnClu
       text,
     )
   }
-  // The statement as it is sent, explained: no table is read from one end to the other.
+  if (isOnCluster) return
+  // The statements as they are sent, explained: no table is read from one end to the other.
   const plans: string[] = []
   const explaining = {
     async query(statement: string, values: readonly unknown[]) {
@@ -47,8 +48,8 @@ test('an address is found among many accounts by indexes alone', { skip: isOnClu
     },
   } as unknown as typeof database
   await listOperatorAccounts(explaining, { text: owner, after: undefined, limit: 10 })
-  assert.doesNotMatch(plans[0]!, /Seq Scan on (accounts|wallets)/)
-  assert.doesNotMatch(plans[0]!, /accounts_newest/)
+  assert.equal(plans.length, 2)
+  assert.doesNotMatch(plans.join('\n'), /Seq Scan on (accounts|wallets)|accounts_newest/)
 })
 
 type Account = { readonly id: string; readonly address: string; readonly owner_address: string }

@@ -17,6 +17,7 @@ export type OperatorAccount = {
   readonly suspendedReason: string | undefined
   readonly closedAt: Date | undefined
   readonly createdAt: Date
+  /** The last one that was not refused. */
   readonly lastRequestAt: Date | undefined
 }
 
@@ -37,54 +38,67 @@ const spendDays = 30
 /** Accounts, newest first. Each kind of search has an index, and sums are read only for the accounts of the page. */
 export async function listOperatorAccounts(database: Database, query: AccountQuery): Promise<AccountPage> {
   const { text, isWallet, after, limit } = query
-  const { condition, value } = conditionOf(text.trim())
+  const { condition, value } = await conditionOf(database, text.trim())
   const rows = await database.query<AccountRow>(
-    `with page as materialized (
-       select a.* from accounts a
-        where ${condition} ${isWallet === true ? 'and a.wallet is not null' : ''} and ($2::timestamptz is null or (a.created_at, a.id) < ($2, $3))
-        order by a.created_at desc, a.id desc limit $4)
-     select a.id, a.name, a.address, a.owner_address, a.wallet, a.gateway + a.credit - a.extended as available, a.held,
+    `select a.partition, a.id, a.name, a.address, a.owner_address, a.wallet, a.gateway + a.credit - a.extended as available, a.held,
             case when a.wallet is null then a.charged - a.given_back - a.paid else greatest(0, a.charged - a.given_back - a.paid) end as unsettled,
-            coalesce(u.charged, 0)::bigint as spend,
-            a.suspended_at, a.suspended_reason, a.closed_at, a.created_at, to_json(a.created_at) #>> '{}' as created_text,
-            r.created_at as last_request_at
-       from page a
-       left join lateral (select sum(h.charged) as charged from usage_hours h
-                           where h.partition = a.partition and h.account_id = a.id
-                             and h.hour >= date_trunc('hour', clock_timestamp()) - interval '${spendDays} days') u on true
-       left join lateral (select q.created_at from request_log q where q.account_id = a.id order by q.id desc limit 1) r on true
-      order by a.created_at desc, a.id desc`,
+            a.suspended_at, a.suspended_reason, a.closed_at, a.created_at, to_json(a.created_at) #>> '{}' as created_text
+       from accounts a
+      where ${condition} ${isWallet === true ? 'and a.wallet is not null' : ''} and ($2::timestamptz is null or (a.created_at, a.id) < ($2, $3))
+      order by a.created_at desc, a.id desc limit $4`,
     [value ?? null, after?.createdAt ?? null, after?.id ?? null, limit + 1],
   )
   const shown = rows.slice(0, limit)
+  const uses = await readUses(database, shown)
   const last = shown.at(-1)
   const hasMore = rows.length > limit && last !== undefined
-  return { accounts: shown.map(read), next: hasMore ? { createdAt: last.created_text, id: last.id } : undefined }
+  return {
+    accounts: shown.map((row) => read(row, uses.get(row.id))),
+    next: hasMore ? { createdAt: last.created_text, id: last.id } : undefined,
+  }
 }
 
+type Use = { readonly id: string; readonly spend: bigint; readonly last_request_at: Date | null }
+
+/** In a query of its own: Citus joins no page of accounts to sums. */
+async function readUses(database: Database, accounts: readonly AccountRow[]): Promise<ReadonlyMap<string, Use>> {
+  if (accounts.length === 0) return new Map()
+  const rows = await database.query<Use>(
+    `select k.account_id as id, max(k.last_used_at) as last_request_at,
+            coalesce((select sum(h.charged) from usage_hours h
+                       where h.partition = k.partition and h.account_id = k.account_id
+                         and h.hour >= date_trunc('hour', clock_timestamp()) - interval '${spendDays} days'), 0)::bigint as spend
+       from api_keys k where k.partition = any ($1::smallint[]) and k.account_id = any ($2::uuid[])
+      group by k.partition, k.account_id`,
+    [[...new Set(accounts.map(({ partition }) => partition))], accounts.map(({ id }) => id)],
+  )
+  return new Map(rows.map((row) => [row.id, row]))
+}
+
+type Condition = { readonly condition: string; readonly value: string | readonly string[] | undefined }
+
 /** `$1` is the value. An id alone does not contain its partition: there are at most 1024, and each costs one index lookup. */
-function conditionOf(text: string): { readonly condition: string; readonly value: string | undefined } {
+async function conditionOf(database: Database, text: string): Promise<Condition> {
   if (text === '') return { condition: '$1::text is null', value: undefined }
   const lower = text.toLowerCase()
-  if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(lower)) {
-    return {
-      condition: 'a.partition = any (array(select generate_series(0, 1023)::smallint)) and a.id = $1::uuid',
-      value: lower,
-    }
-  }
+  const byIds = 'a.partition = any (array(select generate_series(0, 1023)::smallint)) and a.id = any ($1::uuid[])'
+  if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(lower)) return { condition: byIds, value: [lower] }
   if (/^0x[0-9a-f]{40}$/.test(lower)) {
     // A union, not an OR: with an OR over two columns and a subquery PostgreSQL reads every account.
-    const condition = `(a.partition, a.id) in (
-      select partition, id from accounts where address = $1
-      union select partition, id from accounts where owner_address = $1
-      union select m.partition, m.account_id from wallets w join memberships m on m.person_id = w.person_id where w.address = $1
-      union select partition, account_id from x402_wallets where address = $1)`
-    return { condition, value: lower }
+    const found = await database.query<{ id: string }>(
+      `select id from accounts where address = $1
+       union select id from accounts where owner_address = $1
+       union select m.account_id from wallets w join memberships m on m.person_id = w.person_id where w.address = $1
+       union select account_id from x402_wallets where address = $1`,
+      [lower],
+    )
+    return { condition: byIds, value: found.map(({ id }) => id) }
   }
   return { condition: 'lower(a.name) like $1', value: `${lower.replace(/[\\%_]/g, '\\$&')}%` }
 }
 
 type AccountRow = {
+  readonly partition: number
   readonly id: string
   readonly name: string
   readonly address: string | null
@@ -93,17 +107,15 @@ type AccountRow = {
   readonly available: bigint
   readonly held: bigint
   readonly unsettled: bigint
-  readonly spend: bigint
   readonly suspended_at: Date | null
   readonly suspended_reason: string | null
   readonly closed_at: Date | null
   readonly created_at: Date
   /** With microseconds: a rounded cursor would repeat or skip accounts. */
   readonly created_text: string
-  readonly last_request_at: Date | null
 }
 
-function read(row: AccountRow): OperatorAccount {
+function read(row: AccountRow, use: Use | undefined): OperatorAccount {
   return {
     id: row.id,
     name: row.name,
@@ -113,11 +125,11 @@ function read(row: AccountRow): OperatorAccount {
     available: fromAtomic(row.available),
     held: fromAtomic(row.held),
     unsettled: fromAtomic(row.unsettled),
-    spend: fromAtomic(row.spend),
+    spend: fromAtomic(use?.spend ?? 0n),
     suspendedAt: row.suspended_at ?? undefined,
     suspendedReason: row.suspended_reason ?? undefined,
     closedAt: row.closed_at ?? undefined,
     createdAt: row.created_at,
-    lastRequestAt: row.last_request_at ?? undefined,
+    lastRequestAt: use?.last_request_at ?? undefined,
   }
 }
