@@ -193,7 +193,7 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/ledger-numbers.ts': [5, 'metrics'],
   'ledger/lost-x402.ts': [2, 'a command for operators: which transfers of the gateway are known'],
   'ledger/nodes.ts': [4, 'jobs: holds of nodes that died, and holds of this node that it does not serve'],
-  'ledger/operator-accounts.ts': [2, 'pages for operators'],
+  'ledger/operator-accounts.ts': [3, 'pages for operators'],
   'ledger/operator-health.ts': [4, 'pages for operators'],
   'ledger/operator-revenue.ts': [2, 'pages for operators'],
   'ledger/payments.ts': [7, 'jobs: what is due and what is under way; what follows names the partition and locks'],
