@@ -43,7 +43,7 @@ test('both images have an exact version of Node, no privileges, a health check, 
         return [name!, { from: from!, stage }]
       }),
   )
-  // The last one is what `docker build` makes unless it is told otherwise.
+  // `docker build` makes the last one by default.
   assert.equal([...stages.keys()].at(-1), 'service')
   for (const { from } of stages.values())
     assert.ok(stages.has(from) || from === 'scratch' || /^\S+:\d+\.\d+\.\d+-\S+$/.test(from), from)

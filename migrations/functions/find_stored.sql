@@ -1,5 +1,6 @@
--- Which of these sorted ids the ledger has: open, ended or refused. None, unless the calls may have been run before. An id of a closed month is an error: a sealed month accepts no
--- additions, and its dropped rows could not be found here.
+-- Which of these sorted ids the ledger has: open, ended or refused. Without `p_is_repeated` the calls are run for the first time, and
+-- nothing is looked up. An id of a closed month is an error: a sealed month accepts no additions, and its dropped rows could not be
+-- found here.
 create function find_stored(p_partition smallint, p_ids uuid[], p_is_repeated boolean) returns uuid[]
 language plpgsql stable as $$
 begin

@@ -135,8 +135,8 @@ export class Holds {
   }
 
   /**
-   * Reserves the quote, or returns why not. The same call again gets the same decision. Throws `KeyChangedError` when the key's options are not those
-   * that allowed the request.
+   * Reserves the quote, or returns why not. The same object again gets the same decision; a copy of it is a new call, and its request
+   * id must not have been placed before. Throws `KeyChangedError` when the key's options are not those that allowed the request.
    */
   async place(call: HoldCall): Promise<HoldDecision> {
     return requireDecision(await this.#decide(call.requestId, () => this.#places.add(call.payer.partition, call)))

@@ -69,7 +69,7 @@ type Tried = {
   readonly step: Step
 }
 
-/** Without a chain it serves nobody and says what is missing; its commands work. */
+/** Without a configured chain it refuses to start and says what to do. Its commands work. */
 async function tryService({ program, folder, rootfs, config }: Tried): Promise<void> {
   const data = join(folder, 'service-data')
   const version = await runContainer({ program, rootfs, config, data, command: ['--version'] })
