@@ -683,9 +683,12 @@ comment on table solvency is 'The last comparison of the books with the chain. O
 create table settlement_terms (
   single     boolean     primary key default true check (single),
   terms      jsonb       not null,
+  issuer     text        not null,
   changed_at timestamptz not null default clock_timestamp()
 );
-comment on table settlement_terms is 'Chain, contracts and seller of the machine that settles. One row; none before settlement first ran. Machines without a signer ask wallets to pay by it.';
+comment on table settlement_terms is 'What machines without a signer need of the machine that settles, to ask wallets to pay and to write receipts. One row; none before settlement first ran.';
+comment on column settlement_terms.terms is 'Chain, contracts and seller.';
+comment on column settlement_terms.issuer is 'Address of the key that signs receipts.';
 
 create table process_metrics (
   name       text             primary key,

@@ -8,9 +8,8 @@ import { differs, dropMonth, readMonthRows, sealMonth } from '../ledger/seal-mon
 import { findSealedMonth, listSealedMonths, MonthError, type SealedMonth } from '../ledger/sealed-months.ts'
 import { format } from '../money/usdc.ts'
 import { InvalidReceiptError } from '../receipts/read-fields.ts'
-import { paymentTerms } from '../settlement/authorization.ts'
 import { hashEntries } from '../settlement/payment-receipt.ts'
-import { readSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
+import { type PublishedTerms, readPublishedTerms } from '../settlement/published-terms.ts'
 import { type Command, CommandError, type Invocation } from './command.ts'
 import { confirm, confirmOptions, confirmUsage } from './confirm.ts'
 import { createCounter } from './counter.ts'
@@ -88,12 +87,13 @@ function describe({ month, requests, charged, root, sealedAt, droppedAt }: Seale
 }
 
 async function seal({ config, output }: Invocation, month: Month): Promise<number> {
-  const sealed = await withDatabase(config, (database) =>
-    sealMonth(database, month, (payment) => {
-      const terms = paymentTerms(readSettlementEndpoints(config.dataDir).terms, config.settlementEpoch)
-      return hashEntries(database, payment, terms)
-    }),
-  )
+  const sealed = await withDatabase(config, (database) => {
+    let published: Promise<PublishedTerms> | undefined
+    return sealMonth(database, month, async (payment) => {
+      published ??= readPublishedTerms(database)
+      return hashEntries(database, payment, (await published).terms)
+    })
+  })
   const described = describe(sealed)
   if (output.json) output.write(`${JSON.stringify(described, null, 2)}\n`)
   else {

@@ -1,16 +1,14 @@
-import { paymentTerms } from '../settlement/authorization.ts'
+import { readPublishedTerms } from '../settlement/published-terms.ts'
 import { openReceiptRows } from '../settlement/receipt-rows.ts'
-import { readSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { CommandError } from './command.ts'
 import { createReceiptsCommand } from './receipts.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
-export const receiptsCommand = createReceiptsCommand(async ({ options, config }, work) => {
-  const { terms, issuer } = readSettlementEndpoints(config.dataDir)
-  return withDatabase(config, async (database) => {
+export const receiptsCommand = createReceiptsCommand(async ({ options, config }, work) =>
+  withDatabase(config, async (database) => {
     const { partition, id: accountId } = await whichAccount(database, options.account)
-    const parts = { database, issuer, terms: paymentTerms(terms, config.settlementEpoch) }
+    const parts = { database, ...(await readPublishedTerms(database)) }
     const rows = await openReceiptRows(parts, { partition, accountId })
     if (rows === undefined) {
       throw new CommandError(
@@ -18,5 +16,5 @@ export const receiptsCommand = createReceiptsCommand(async ({ options, config },
       )
     }
     return work(rows)
-  })
-})
+  }),
+)

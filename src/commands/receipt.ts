@@ -1,6 +1,5 @@
-import { paymentTerms } from '../settlement/authorization.ts'
 import { findReceipt } from '../settlement/find-receipt.ts'
-import { readSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
+import { readPublishedTerms } from '../settlement/published-terms.ts'
 import { type Command, CommandError } from './command.ts'
 import { readRequestId } from './read-options.ts'
 import { withDatabase } from './with-database.ts'
@@ -12,9 +11,8 @@ export const receiptCommand: Command = {
   wordsMax: 1,
   async run({ words: [text], config, output }) {
     const id = readRequestId(text, 'penny receipt req_…')
-    const { terms, issuer } = readSettlementEndpoints(config.dataDir)
-    const receipt = await withDatabase(config, (database) =>
-      findReceipt({ database, issuer, terms: paymentTerms(terms, config.settlementEpoch) }, id),
+    const receipt = await withDatabase(config, async (database) =>
+      findReceipt({ database, ...(await readPublishedTerms(database)) }, id),
     )
     if (receipt === undefined)
       throw new CommandError(`${text} has no receipt. The request is unknown, or it ended a moment ago: try again.`)

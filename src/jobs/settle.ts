@@ -47,6 +47,7 @@ export type SettleSettings = {
   readonly gatewayToken: string | undefined
   readonly publicUrl: string
   readonly terms: SigningTerms
+  readonly issuer: Address
   readonly epoch: number
   readonly relayer: { readonly address: Address; readonly key: Hex }
   /** When payments are due; see `DueRules`. */
@@ -110,7 +111,7 @@ async function work(settings: SettleSettings, log: Log): Promise<void> {
  * Waits for the lock, and for an epoch that fits the ledger. Until then another node, in its own epoch, may finish what is open.
  */
 async function waitForTurn(
-  { databaseUrl, epoch, terms }: SettleSettings,
+  { databaseUrl, epoch, terms, issuer }: SettleSettings,
   database: Database,
   log: Log,
 ): Promise<Exclusive> {
@@ -118,7 +119,7 @@ async function waitForTurn(
     const alone = await waitForLock(databaseUrl, log)
     try {
       await beginEpoch(database, epoch)
-      await publishTerms(database, terms)
+      await publishTerms(database, { terms, issuer })
       return alone
     } catch (error) {
       log.error({ err: error }, 'nothing is settled here')

@@ -7,8 +7,8 @@ import { moveMembers } from '../identity/move-members.ts'
 import { findAccount } from '../ledger/accounts.ts'
 import { beginAgain, openDemoAccount, testMoney } from '../ledger/demo-account.ts'
 import { parseRequestId } from '../ledger/request-id.ts'
-import { paymentTerms } from '../settlement/authorization.ts'
 import { Funds } from '../settlement/funds.ts'
+import { findPublishedTerms } from '../settlement/published-terms.ts'
 import type { SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { readSolvency } from '../settlement/solvency.ts'
 import { openSigner, type Signer } from '../signer/signer.ts'
@@ -40,35 +40,39 @@ const arc: Readonly<Record<number, { readonly name: string; readonly explorer: s
 export function openChainServices(options: ChainServicesOptions): ChainServices {
   const { config, database, money, stack } = options
   const isSandbox = config.chain === undefined
+  const published = async () => money ?? findPublishedTerms(database)
+  const reports: Pick<ChainServices, 'findReceipt' | 'exportReceipts' | 'solvency'> = {
+    async findReceipt(text) {
+      const [id, parts] = [parseRequestId(text), await published()]
+      if (id === undefined || parts === undefined) return undefined
+      const { findReceipt } = await receipts()
+      return findReceipt({ database, ...parts }, id)
+    },
+    async exportReceipts(account) {
+      const parts = await published()
+      if (parts === undefined) return undefined
+      const { writeReceipts } = await bundles()
+      return writeReceipts({ database, ...parts }, account)
+    },
+    async solvency() {
+      const [parts, report] = await Promise.all([published(), readSolvency(database)])
+      return { ok: null, issuer: parts?.issuer, ...report }
+    },
+  }
   if (money === undefined) {
     return {
       environment: isSandbox ? 'sandbox' : 'live',
       sandbox: isSandbox ? localSignIn(options) : undefined,
-      solvency: async () => ({ ok: null, ...(await readSolvency(database)) }),
+      ...reports,
     }
   }
   const signer = stack.use(openSigner({ dataDir: config.dataDir, waitMsMax: 5_000 }))
-  const terms = paymentTerms(money.terms, config.settlementEpoch)
   const funds = openChainFunds(options, signer, money)
-  const receiptParts = { database, terms, issuer: money.issuer }
   return {
     environment: isSandbox ? 'sandbox' : arcTestnets.includes(money.terms.chainId) ? 'testnet' : 'live',
     sandbox: isSandbox ? sandboxControls(options, money, funds) : undefined,
     funds,
-    async findReceipt(text) {
-      const id = parseRequestId(text)
-      if (id === undefined) return undefined
-      const { findReceipt } = await receipts()
-      return findReceipt(receiptParts, id)
-    },
-    async exportReceipts(account) {
-      const { writeReceipts } = await bundles()
-      return writeReceipts(receiptParts, account)
-    },
-    async solvency() {
-      const report = await readSolvency(database)
-      return { ok: null, issuer: money.issuer, ...report }
-    },
+    ...reports,
   }
 }
 

@@ -8,6 +8,7 @@ import type { Address } from '../signer/address.ts'
 import { openX402 } from './open-x402.ts'
 
 const ledger = ledgerSuite()
+const issuer = `0x${'1'.repeat(40)}` as Address
 const endpoints = {
   CHAIN_RPC_URL: 'http://127.0.0.1:1',
   GATEWAY_URL: 'http://127.0.0.1:1',
@@ -45,7 +46,7 @@ test('a machine that does not settle asks wallets to pay the seller of the one t
   await ledger.database.query('delete from settlement_terms')
   const { parts, wait } = openNode(stack, endpoints)
   await assert.rejects(parts(), refusal(/settlement has not started yet/))
-  await publishTerms(ledger.database, terms)
+  await publishTerms(ledger.database, { terms, issuer })
   // A missing row is looked for once a second at most.
   await assert.rejects(parts(), refusal(/settlement has not started yet/))
   wait(1_001)
@@ -53,14 +54,14 @@ test('a machine that does not settle asks wallets to pay the seller of the one t
   assert.deepEqual(first.terms.signing, terms)
   assert.equal(await parts(), first)
   const seller = `0x${'5'.repeat(40)}` as Address
-  await publishTerms(ledger.database, { ...terms, seller })
+  await publishTerms(ledger.database, { terms: { ...terms, seller }, issuer })
   wait(10_001)
   assert.equal((await parts()).terms.signing.seller, seller)
 })
 
 test('a machine without a gateway, or with other contracts, takes no payment and says what to set', async () => {
   await using stack = new AsyncDisposableStack()
-  await publishTerms(ledger.database, terms)
+  await publishTerms(ledger.database, { terms, issuer })
   await assert.rejects(openNode(stack, {}).parts(), refusal(/set CHAIN_RPC_URL, GATEWAY_URL/))
   for (const name of ['USDC_ADDRESS', 'GATEWAY_WALLET_ADDRESS']) {
     const { parts } = openNode(stack, { ...endpoints, [name]: `0x${'7'.repeat(40)}` })

@@ -1,7 +1,7 @@
 import type { ChainConfig } from '../config/config.ts'
 import { ServiceError } from '../errors.ts'
 import { createGatewayClient } from '../settlement/gateway-client.ts'
-import { readPublishedTerms } from '../settlement/published-terms.ts'
+import { findPublishedTerms } from '../settlement/published-terms.ts'
 import type { SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
 import type { PaidHoldsParts } from '../x402/paid-holds.ts'
@@ -53,12 +53,13 @@ export function openX402(
 function termsReader(context: StartContext, node: X402Node, chain: ChainConfig): () => Promise<PaidHoldsParts> {
   let known: { readonly terms: string; readonly parts: PaidHoldsParts } | undefined
   return async () => {
-    const terms = await readPublishedTerms(node.databases.lookUps)
-    if (terms === undefined) {
+    const published = await findPublishedTerms(node.databases.lookUps)
+    if (published === undefined) {
       throw new WalletsUnavailableError(
         'settlement has not started yet. Start a machine with ROLES=web,jobs on this database',
       )
     }
+    const { terms } = published
     refuseOtherTerms(context, terms, chain)
     const text = JSON.stringify(terms)
     if (known?.terms !== text) known = { terms: text, parts: openParts(context, node, { ...chain, terms }) }

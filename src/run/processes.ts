@@ -110,8 +110,8 @@ export async function startSettlementServices(
   onProgress('Starting settlement.')
   const gateway = config.chain ?? (await startGateway(context, chain, signer.seller))
   const { gatewayUrl, gatewayToken } = gateway
-  await startSettlement(context, { ...chain, gatewayUrl, gatewayToken, terms, relayer })
   const { issuer } = signer
+  await startSettlement(context, { ...chain, gatewayUrl, gatewayToken, terms, issuer, relayer })
   const endpoints = { rpcUrl: chain.rpcUrl, gatewayUrl, gatewayToken, terms, issuer, relayer: relayer.address }
   writeSettlementEndpoints(config.dataDir, endpoints)
   return endpoints
@@ -220,6 +220,7 @@ async function startSettlement(
     gatewayUrl: string
     gatewayToken: string | undefined
     terms: SigningTerms
+    issuer: Address
     relayer: SettleSettings['relayer']
   },
 ): Promise<void> {
@@ -239,6 +240,7 @@ async function startSettlement(
       gatewayUrl: endpoints.gatewayUrl,
       gatewayToken: endpoints.gatewayToken,
       terms: endpoints.terms,
+      issuer: endpoints.issuer,
       relayer: endpoints.relayer,
       epoch: config.settlementEpoch,
       due: { ...due, min: due.min.toString(), cap: due.cap.toString(), max: due.max.toString() },

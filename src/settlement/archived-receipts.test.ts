@@ -12,13 +12,12 @@ import { createRequestId } from '../ledger/request-id.ts'
 import { dropMonth, readMonthRows, sealMonth } from '../ledger/seal-month.ts'
 import { findSealedMonth } from '../ledger/sealed-months.ts'
 import type { Address } from '../signer/address.ts'
-import type { PaymentTerms } from './authorization.ts'
 import { findReceipt } from './find-receipt.ts'
 import { computeRoot, hashEntries } from './payment-receipt.ts'
 import { openReceiptRows } from './receipt-rows.ts'
 
 const address = `0x${'ab'.repeat(20)}` as const
-const terms = { chainId: 31_337, gatewayWallet: `0x${'cd'.repeat(20)}` } as unknown as PaymentTerms
+const terms = { chainId: 31_337, gatewayWallet: `0x${'cd'.repeat(20)}` as Address }
 const now = new Date()
 const monthAgo = (count: number): Month =>
   monthOf(new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - count, 1)))

@@ -7,12 +7,11 @@ import { toHex } from '../receipts/hex.ts'
 import { issueReceipt, type ReceiptDocument, writeReceipt } from '../receipts/receipt.ts'
 import type { Address } from '../signer/address.ts'
 import { keccak256 } from '../signer/keccak.ts'
-import type { PaymentTerms } from './authorization.ts'
-import { openTree, receiptDomain, receiptEntry, receiptPayment } from './payment-receipt.ts'
+import { openTree, type ReceiptTerms, receiptDomain, receiptEntry, receiptPayment } from './payment-receipt.ts'
 
 export type ReceiptParts = {
   readonly database: Database
-  readonly terms: PaymentTerms
+  readonly terms: ReceiptTerms
   readonly issuer: Address
 }
 

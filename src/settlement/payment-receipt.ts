@@ -18,7 +18,7 @@ import type { ReceiptDomain } from '../receipts/typed-data.ts'
 import type { Hex } from '../signer/address.ts'
 import { keccak256 } from '../signer/keccak.ts'
 import { nonceOf } from '../signer/nonce.ts'
-import type { PaymentTerms } from './authorization.ts'
+import type { SigningTerms } from '../signer/signing-terms.ts'
 
 export function receiptEntry(entry: LedgerEntry, payer: string): Entry {
   return {
@@ -40,7 +40,10 @@ export function receiptEntry(entry: LedgerEntry, payer: string): Entry {
   }
 }
 
-export function receiptDomain({ chainId, gatewayWallet }: PaymentTerms): ReceiptDomain {
+/** What receipts depend on beside their entries: two services on one chain must not write the same receipt. */
+export type ReceiptTerms = Pick<SigningTerms, 'chainId' | 'gatewayWallet'>
+
+export function receiptDomain({ chainId, gatewayWallet }: ReceiptTerms): ReceiptDomain {
   return { chainId: BigInt(chainId), gatewayWallet }
 }
 
@@ -66,7 +69,7 @@ type PaymentNumber = Pick<Payment, 'accountId' | 'epoch' | 'number' | 'value'>
 /** The Merkle root over a payment's entries, and the hash that the issuer signs. Deterministic: entries never change. */
 export type PaymentRoot = { readonly root: Hex; readonly structHash: Hex }
 
-export async function computeRoot(database: Database, payment: Payment, terms: PaymentTerms): Promise<PaymentRoot> {
+export async function computeRoot(database: Database, payment: Payment, terms: ReceiptTerms): Promise<PaymentRoot> {
   return rootOver(payment, await readEntries(database, payment), createEntryHasher(receiptDomain(terms), keccak256))
 }
 
@@ -80,7 +83,7 @@ const entriesAtOnce = 16_384n
 export async function computeRoots(
   database: Database,
   payments: readonly Payment[],
-  terms: PaymentTerms,
+  terms: ReceiptTerms,
 ): Promise<ReadonlyMap<Payment, PaymentRoot | Error>> {
   const hashEntry = createEntryHasher(receiptDomain(terms), keccak256)
   const roots = new Map<Payment, PaymentRoot | Error>()
@@ -134,7 +137,7 @@ function rootOver(payment: Payment, entries: readonly LedgerEntry[], hashEntry: 
 export async function openTree(
   database: Database,
   payment: Payment,
-  terms: PaymentTerms,
+  terms: ReceiptTerms,
 ): Promise<{ readonly tree: PaymentTree; readonly entries: readonly Entry[] }> {
   const hashEntry = createEntryHasher(receiptDomain(terms), keccak256)
   const entries = (await readKeptEntries(database, payment)).map((entry) => receiptEntry(entry, payment.address))
@@ -144,7 +147,7 @@ export async function openTree(
 }
 
 /** The concatenated hashes of a payment's entries. Throws when they do not match the signed root. */
-export async function hashEntries(database: Database, key: PaymentKey, terms: PaymentTerms): Promise<Buffer> {
+export async function hashEntries(database: Database, key: PaymentKey, terms: ReceiptTerms): Promise<Buffer> {
   const [found] = await listProvenPayments(database, key, key.number, 1)
   const { payment } = found!
   const hashEntry = createEntryHasher(receiptDomain(terms), keccak256)

@@ -1,21 +1,42 @@
 import type { Connection } from '../db/database.ts'
+import { OperatorError } from '../errors.ts'
+import type { Address } from '../signer/address.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
 
+export type PublishedTerms = {
+  readonly terms: SigningTerms
+  /** Signs receipts. */
+  readonly issuer: Address
+}
+
 /**
- * Publishes where payments go, for machines that take payments of wallets and have no signer to ask. Call it under the settlement
- * lock: only the machine that settles knows the seller that it settles for.
+ * Publishes where payments go and who signs receipts, for machines that have no signer to ask. Call it under the settlement lock: only
+ * the machine that settles knows the seller that it settles for.
  */
-export async function publishTerms(database: Connection, terms: SigningTerms): Promise<void> {
+export async function publishTerms(database: Connection, { terms, issuer }: PublishedTerms): Promise<void> {
   await database.query(
-    `insert into settlement_terms (single, terms) values (true, $1)
-     on conflict (single) do update set terms = excluded.terms, changed_at = now()
-       where settlement_terms.terms <> excluded.terms`,
-    [JSON.stringify(terms)],
+    `insert into settlement_terms (single, terms, issuer) values (true, $1, $2)
+     on conflict (single) do update set terms = excluded.terms, issuer = excluded.issuer, changed_at = now()
+       where (settlement_terms.terms, settlement_terms.issuer) <> (excluded.terms, excluded.issuer)`,
+    [JSON.stringify(terms), issuer],
   )
 }
 
 /** Undefined before the first settlement run. */
-export async function readPublishedTerms(database: Connection): Promise<SigningTerms | undefined> {
-  const [row] = await database.query<{ terms: SigningTerms }>('select terms from settlement_terms')
-  return row?.terms
+export async function findPublishedTerms(database: Connection): Promise<PublishedTerms | undefined> {
+  const [row] = await database.query<PublishedTerms>('select terms, issuer from settlement_terms')
+  return row
+}
+
+/** For commands. */
+export async function readPublishedTerms(database: Connection): Promise<PublishedTerms> {
+  const published = await findPublishedTerms(database)
+  if (published === undefined) throw new NeverSettledError()
+  return published
+}
+
+class NeverSettledError extends OperatorError {
+  constructor() {
+    super('No settling service has run on this database. Start a machine with ROLES=web,jobs first.')
+  }
 }

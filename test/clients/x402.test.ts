@@ -699,8 +699,14 @@ test('wallets pay over x402', async (t) => {
     const there = `${service.publicUrl}/x402/v1`
     const wallet = await openX402Wallet(money, '0.1')
     const openai = new OpenAI({ baseURL: there, apiKey: 'none', fetch: wallet.netting(), maxRetries: 0 })
-    const { choices } = await openai.chat.completions.create(question)
-    assert.match(choices[0]!.message.content!, /sandbox model/)
+    const { data, response } = await openai.chat.completions.create(question).withResponse()
+    assert.match(data.choices[0]!.message.content!, /sandbox model/)
+    const receipt = `/api/receipts/${response.headers.get('x-router-request-id')}`
+    const receipts = [service.publicUrl, publicUrl].map(
+      async (url) => (await (await fetch(`${url}${receipt}`)).json()) as Json,
+    )
+    const [here, settling] = await Promise.all(receipts)
+    assert.deepEqual([here!.entry, here!.domain], [settling!.entry, settling!.domain])
     const { paid_atomic: paid, charged_atomic: charged, credit_atomic: credit } = await balanceOf(wallet)
     assert.equal(BigInt(paid), BigInt(charged) + BigInt(credit))
     assert.ok(BigInt(credit) > 0n)

@@ -55,7 +55,6 @@ test('a web machine serves a real chain’s customers without the master key, an
   const without = await start(t, { ...settings, DATABASE_URL: url })
   assert.equal((await fetch(`${without.url}/readyz`)).status, 200)
   assert.equal((await fetch(`${without.url}/v1/models`)).status, 200)
-  // Receipts are made where the signer is.
   assert.equal((await fetch(`${without.url}/api/receipts/req_0`)).status, 404)
   assert.equal(without.complaints(), '')
   await stop(without)
