@@ -2,8 +2,11 @@ import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { text as readText } from 'node:stream/consumers'
 import { after, before } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
@@ -13,7 +16,7 @@ import { assertBooksClosed } from '../support/audit.ts'
 import { type TestDatabase, testDatabase } from '../support/postgres.ts'
 import { completed, created, type ScriptedUpstream, startScriptedUpstream, text } from '../support/scripted-upstream.ts'
 import { withoutTools } from '../support/service.ts'
-import { untilFits } from '../support/until.ts'
+import { until, untilFits } from '../support/until.ts'
 import { drill, isWhole, type Step } from './drill.ts'
 import type { Engine, FoundEngine } from './engine.ts'
 import { freePort } from './free-port.ts'
@@ -23,7 +26,7 @@ import { freePort } from './free-port.ts'
 
 const requestsMin = isWhole ? 3_000 : 100
 const clients = isWhole ? 12 : 6
-/** Checks every second, two in a row: longer than that. */
+/** Longer than three checks, one a second. */
 const shutdownDelayMs = 4_000
 const words = 6
 const wordMs = 20
@@ -60,6 +63,9 @@ after(async () => {
 type Ports = { readonly front: number; readonly nodes: readonly [number, number] }
 type Balancer = {
   readonly engine: Engine
+  readonly checksReadiness: boolean
+  /** Whether it sends requests to a process that is not ready when it knows none that is. */
+  readonly asksUnready: boolean
   /** Writes the configuration, and returns the arguments that start the balancer in the foreground. */
   readonly configure: (ports: Ports, place: string) => readonly string[]
 }
@@ -67,6 +73,8 @@ type Balancer = {
 const balancers: readonly Balancer[] = [
   {
     engine: { name: 'nginx', program: 'nginx', package: 'nginx-light', version: '-v' },
+    checksReadiness: false,
+    asksUnready: true,
     configure({ front, nodes }, place) {
       const site = shipped('nginx.conf')
         .replace('listen 443 ssl;', `listen 127.0.0.1:${front};`)
@@ -86,6 +94,8 @@ const balancers: readonly Balancer[] = [
   },
   {
     engine: { name: 'HAProxy', program: 'haproxy', package: 'haproxy', version: '-v' },
+    checksReadiness: true,
+    asksUnready: false,
     configure({ front, nodes }, place) {
       const file = join(place, 'haproxy.cfg')
       const text = shipped('haproxy.cfg')
@@ -98,6 +108,8 @@ const balancers: readonly Balancer[] = [
   },
   {
     engine: { name: 'Caddy', program: 'caddy', package: 'caddy', version: 'version' },
+    checksReadiness: true,
+    asksUnready: true,
     configure({ front, nodes }, place) {
       const file = join(place, 'Caddyfile')
       const text = shipped('Caddyfile')
@@ -109,33 +121,30 @@ const balancers: readonly Balancer[] = [
   },
 ]
 
-for (const { engine, configure } of balancers) {
+for (const balancer of balancers) {
+  const { engine } = balancer
   drill({
     engine,
-    tried: `rolling restarts of two web processes, streamed and buffered requests`,
-    run: (found, step) => restartUnderTraffic(found, configure, step),
+    tried: 'rolling restarts of two web processes, streamed and buffered requests',
+    run: (found, step) => restartUnderTraffic(found, balancer, step),
+  })
+  drill({
+    engine,
+    tried: 'no process is ready; processes cut requests that they have read: none is sent twice',
+    run: (found) => sendOnce(found, balancer),
   })
 }
 
-async function restartUnderTraffic(engine: FoundEngine, configure: Balancer['configure'], step: Step): Promise<string> {
-  const place = mkdtempSync(join(folder, 'balancer-'))
+async function restartUnderTraffic(engine: FoundEngine, { configure }: Balancer, step: Step): Promise<string> {
   const ports: Ports = { front: await freePort(), nodes: [await freePort(), await freePort()] }
   const nodes = await Promise.all(ports.nodes.map((port) => startWeb(port)))
-  const balancer = spawn(engine.path, configure(ports, place), {
-    cwd: place,
-    env: { ...process.env, HOME: place, XDG_DATA_HOME: place, XDG_CONFIG_HOME: place },
-    stdio: ['ignore', 'ignore', 'pipe'],
-  })
-  running.add(balancer)
-  let said = ''
-  balancer.stderr!.on('data', (chunk) => (said = (said + chunk).slice(-4_000)))
+  const balancer = startBalancer(engine, configure, ports)
   try {
-    const readyUrl = `http://127.0.0.1:${ports.front}/readyz`
-    const isReady = async () => {
-      if (balancer.exitCode !== null) throw new Error(`the load balancer ended: ${said}`)
-      return (await fetch(readyUrl)).status === 200
-    }
-    await untilFits(isReady, (ready) => ready)
+    await untilFits(
+      () => balancer.readiness(),
+      (status) => status === 200,
+    )
+    const requestsBefore = await countRequests()
     const traffic = startTraffic(`http://127.0.0.1:${ports.front}/v1/chat/completions`)
     let restarts = 0
     while (restarts < 2 || traffic.count() < requestsMin) {
@@ -147,15 +156,112 @@ async function restartUnderTraffic(engine: FoundEngine, configure: Balancer['con
       step(`restart ${restarts}; ${traffic.count()} of ${requestsMin} requests`)
     }
     const failures = await traffic.stop()
-    assert.deepEqual(failures.slice(0, 10), [], `${failures.length} of ${traffic.count()} failed. ${said}`)
+    assert.deepEqual(failures.slice(0, 10), [], `${failures.length} of ${traffic.count()} failed. ${balancer.log()}`)
+    assert.equal((await countRequests()) - requestsBefore, traffic.count(), 'each request was served and charged once')
     return `0 of ${traffic.count()} requests failed in ${restarts} restarts`
   } finally {
     for (const node of nodes) node.signal('SIGTERM')
     await Promise.all(nodes.map((node) => node.exited))
-    const ended = once(balancer, 'exit')
-    if (balancer.exitCode === null && balancer.kill('SIGTERM')) await ended
-    running.delete(balancer)
+    await balancer.stop()
   }
+}
+
+/**
+ * Stand-ins for two web processes. They fail their checks but answer, as two processes do in a rolling restart when the load balancer
+ * has seen the stop of the one and not yet the start of the other. Then they read each request and cut its connection.
+ */
+async function sendOnce(engine: FoundEngine, { configure, checksReadiness, asksUnready }: Balancer): Promise<string> {
+  const received: string[] = []
+  const checks = [0, 0]
+  let isReady = true
+  let cuts = false
+  const servers = checks.map((_, index) =>
+    createServer(async (request, response) => {
+      if (request.url?.startsWith('/readyz')) {
+        // The checks of the load balancer, not what this test asks through it.
+        if (request.url === '/readyz') checks[index]! += 1
+        response.writeHead(isReady ? 200 : 503).end()
+        return
+      }
+      received.push(await readText(request))
+      if (cuts) request.socket.destroy()
+      else response.end('served')
+    }),
+  )
+  for (const server of servers) await once(server.listen(0, '127.0.0.1'), 'listening')
+  const [first, second] = servers.map((server) => (server.address() as AddressInfo).port)
+  const ports: Ports = { front: await freePort(), nodes: [first!, second!] }
+  const balancer = startBalancer(engine, configure, ports)
+  try {
+    await untilFits(
+      () => balancer.readiness(),
+      (status) => status === 200,
+    )
+    const ask = async (body: string) => {
+      const asked = fetch(`http://127.0.0.1:${ports.front}/v1/chat/completions`, { method: 'POST', body })
+      return (await asked.catch(() => undefined))?.status
+    }
+    const setReady = async (ready: boolean) => {
+      isReady = ready
+      const before = [...checks]
+      // When the fourth check begins, the results of three are known.
+      if (checksReadiness) await until(() => checks.every((count, index) => count - before[index]! >= 4))
+    }
+    const bodies = Array.from({ length: 20 }, (_, turn) => `body ${turn}`)
+    await setReady(false)
+    for (const body of bodies) assert.equal(await ask(body), asksUnready ? 200 : 503, body)
+    assert.deepEqual(received, asksUnready ? bodies : [])
+
+    await setReady(true)
+    received.length = 0
+    cuts = true
+    // HAProxy may close the connection instead of an answer; nginx leaves a process alone for a second after such a failure.
+    for (const body of bodies) assert.ok(((await ask(body)) ?? 502) >= 500, body)
+    assert.ok(received.length > 0)
+    assert.deepEqual(received, [...new Set(received)], 'none was sent twice')
+    const unready = asksUnready ? 'answered, each sent once' : 'refused with 503, sent to none'
+    return `20 requests while no process is ready: ${unready}; 20 that the process cuts: none sent twice`
+  } finally {
+    await balancer.stop()
+    for (const server of servers) server.close().closeAllConnections()
+  }
+}
+
+type RunningBalancer = {
+  /** The status of `/readyz` through it. */
+  readiness(): Promise<number>
+  /** The end of what it wrote to stderr. */
+  log(): string
+  stop(): Promise<void>
+}
+
+function startBalancer(engine: FoundEngine, configure: Balancer['configure'], ports: Ports): RunningBalancer {
+  const place = mkdtempSync(join(folder, 'balancer-'))
+  const child = spawn(engine.path, configure(ports, place), {
+    cwd: place,
+    env: { ...process.env, HOME: place, XDG_DATA_HOME: place, XDG_CONFIG_HOME: place },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  })
+  running.add(child)
+  let log = ''
+  child.stderr!.on('data', (chunk) => (log = (log + chunk).slice(-4_000)))
+  return {
+    async readiness() {
+      if (child.exitCode !== null) throw new Error(`the load balancer ended: ${log}`)
+      return (await fetch(`http://127.0.0.1:${ports.front}/readyz?through`)).status
+    },
+    log: () => log,
+    async stop() {
+      const ended = once(child, 'exit')
+      if (child.exitCode === null && child.kill('SIGTERM')) await ended
+      running.delete(child)
+    },
+  }
+}
+
+async function countRequests(): Promise<number> {
+  const [row] = await ledger.database.query<{ count: number }>('select count(*)::integer as count from requests')
+  return row!.count
 }
 
 /** Ready when this resolves, as an operator would wait for `/readyz` before the next restart. */
