@@ -7,20 +7,19 @@ language plpgsql
 set lock_timeout = '200ms'
 as $$
 declare
-  v_now timestamptz;
-  v_due timestamptz;
+  v_latest timestamptz;
+  v_due    timestamptz;
 begin
   perform lock_accounts(p_partition, array[p_account_id]);
   if exists (select from accounts a where a.partition = p_partition and a.id = p_account_id and a.events > p_seen) then
     return;
   end if;
-  v_now := clock_timestamp();
+  v_latest := clock_timestamp() + p_pause_ms * interval '1 millisecond';
   v_due := (select min(d.due_at) from webhook_deliveries d
              where d.partition = p_partition and d.endpoint_id = p_endpoint_id and d.state = 'waiting');
   update webhook_endpoints w
     set sent_to = greatest(w.sent_to, p_seen),
-        due_at = case when w.failures > 0 and v_due > v_now + p_pause_ms * interval '1 millisecond'
-                      then v_now + p_pause_ms * interval '1 millisecond' else v_due end
+        due_at = case when w.failures > 0 and v_due > v_latest then v_latest else v_due end
     where w.partition = p_partition and w.id = p_endpoint_id;
 exception when lock_not_available then
   -- The deliverer looks again.

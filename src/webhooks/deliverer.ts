@@ -253,19 +253,18 @@ export class Deliverer {
     const isSlow = !isDelivered || attempt.duration_ms > slowMs
     const isHopeless = await database.transaction(async (connection) => {
       const now = await readClock(connection)
+      const after = (ms: number) => new Date(now.getTime() + ms)
       const [row] = await connection.queryPrepared<{ failing_since: Date | null }>(
         'record_webhook_attempt',
         `update webhook_endpoints
             set sent_to = greatest(sent_to, $3), is_slow = $4, failures = case when $5 then 0 else failures + 1 end,
                 failing_since = case when not $5 then coalesce(failing_since, $6) end,
-                due_at = case when $5 then $6
-                              else $6 + ($7::int[])[least(failures + 1, cardinality($7::int[]))] * interval '1 millisecond' end
+                due_at = case when $5 then $6 else ($7::timestamptz[])[least(failures + 1, cardinality($7::timestamptz[]))] end
           where partition = $1 and id = $2 returning failing_since`,
-        [endpoint.partition, endpoint.id, event.number ?? 0n, isSlow, isDelivered, now, pausesMs()],
+        [endpoint.partition, endpoint.id, event.number ?? 0n, isSlow, isDelivered, now, pausesMs().map(after)],
       )
       // It was removed.
       if (row === undefined) return false
-      const after = (ms: number) => new Date(now.getTime() + ms)
       const all = [...attempts, attempt]
       const isGivenUp = now.getTime() - event.eventAt.getTime() > retriedMsMax
       const state = isDelivered ? 'delivered' : isGivenUp ? 'failed' : 'waiting'

@@ -332,10 +332,11 @@ test('an endpoint that is gone, or fails for three days, is disabled, and the ot
 
 /** Writes so many events of a type into an account that is watched, as the ledger does. */
 async function flood({ accountId }: { readonly accountId: string }, type: string, count: number): Promise<void> {
-  await suite.service.database.query(
-    `select write_events(a.partition, array(select row(a.id, $2, '{"name": "x"}')::event_call from generate_series(1, $3)))
-       from accounts a where a.id = $1`,
-    [accountId, type, count],
+  const { database } = suite.service
+  const [row] = await database.query<{ partition: number }>('select partition from accounts where id = $1', [accountId])
+  await database.query(
+    `select write_events($1, array(select row($2::uuid, $3, '{"name": "x"}')::event_call from generate_series(1, $4)))`,
+    [row!.partition, accountId, type, count],
   )
 }
 
