@@ -37,11 +37,10 @@ export async function startSandbox(context: StartContext): Promise<SandboxReady 
   const needs = {
     model: usesSandboxModel(config),
     search: config.search === undefined,
-    chain: config.chain === undefined && config.settles,
+    chain: usesSandboxChain(config),
   }
   const names = Object.entries(needs).flatMap(([name, isNeeded]) => (isNeeded ? [name] : []))
   if (names.length === 0) return undefined
-  if (needs.chain) refuseMissingEvm()
   onProgress(`Starting the sandbox: ${names.join(', ')}.`)
   const gatewayOperator = needs.chain ? await addressOf(operatorKey(config.dataDir)) : undefined
   const sandbox = await supervise<SandboxSettings, SandboxReady>({
@@ -68,13 +67,18 @@ export async function startSandbox(context: StartContext): Promise<SandboxReady 
   return sandbox.ready
 }
 
-/** A production install leaves out what only the sandbox needs. */
-function refuseMissingEvm(): void {
+/** A production install leaves out what only the sandbox needs. Call it before anything is created. */
+export function refuseMissingSandboxChain(config: Config): void {
+  if (!usesSandboxChain(config)) return
   try {
     import.meta.resolve('hardhat/hre')
   } catch (error) {
     throw new NoSandboxChainError(error)
   }
+}
+
+function usesSandboxChain({ chain, settles }: Config): boolean {
+  return chain === undefined && settles
 }
 
 class NoSandboxChainError extends OperatorError {

@@ -12,7 +12,7 @@ import { openControl, publishControl } from './control.ts'
 import { type Databases, openDatabases } from './databases.ts'
 import { startAlerts, startAudit, startCleanUp, startWebhooks } from './jobs.ts'
 import { openNode, type ServingNode, serveNode } from './open-node.ts'
-import { startSandbox, startSettlementServices } from './processes.ts'
+import { refuseMissingSandboxChain, startSandbox, startSettlementServices } from './processes.ts'
 import type { StartContext } from './start-context.ts'
 import { type OpenedServer, openPort } from './web-node.ts'
 import { joinHealth, WebProcesses, type WebSettings } from './web-processes.ts'
@@ -66,6 +66,8 @@ async function start(context: StartContext, options: StartOptions): Promise<Serv
   const { web, retryGrace = defaultGrace, ratesNow } = options
   const { config, stack, signal } = context
   const catalog = loadCatalog(config)
+  // Before the database: a refused start must not leave one behind.
+  refuseMissingSandboxChain(config)
   for (const warning of catalog.warnings) context.onProgress(warning)
   const failure = Promise.withResolvers<Error>()
   const [databases, sandbox] = await startGround(context, () => openDatabases(context, catalog.prices, failure.resolve))

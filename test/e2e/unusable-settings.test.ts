@@ -89,6 +89,17 @@ test('a start whose port or data folder cannot be had is refused in one line, be
   await assertOneLine(['start'], { DATA_DIR: file }, /^penny: DATA_DIR cannot be used: .*file is not a folder/)
 })
 
+test('an install without the sandbox’s chain, and without the settings of a real one, is refused in one line before a database is made', async () => {
+  const withoutHardhat = `import { registerHooks } from 'node:module'
+    registerHooks({ resolve(name, context, next) {
+      if (name.startsWith('hardhat')) throw new Error('not installed')
+      return next(name, context)
+    } })`
+  const settings = { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(withoutHardhat)}` }
+  await assertOneLine(['start'], settings, /^penny: The chain of the sandbox is not installed: .* set CHAIN_RPC_URL,/)
+  assert.equal(existsSync(join(penny.dataDir, 'postgres')), false)
+})
+
 test('a fresh clone looks at port and data folder before it installs anything', async (t) => {
   const port = await listen(t, createServer())
   const file = join(penny.folder, 'file')
