@@ -755,15 +755,16 @@ create table events (
   number     bigint      not null,
   id         uuid        not null,
   type       text        not null,
-  data       jsonb       not null,
+  data       jsonb,
   created_at timestamptz not null,
-  primary key (partition, account_id, number)
+  primary key (partition, account_id, number),
+  constraint events_data check ((data is null) = (type = 'request.ended'))
 );
 create index events_by_age on events (created_at);
 comment on table  events is 'Outbox: written by the transaction that did what the event tells (`write_events`). Deleted after some days; an account keeps a bounded number.';
 comment on column events.number is 'Order of the events of an account: given out under the lock of the account. Without a gap, unless an event could not be written.';
-comment on column events.id is 'The same for every delivery of the event. Random: after a restore numbers come again, ids do not.';
-comment on column events.data is 'Amounts are text, in atomic units, under names that end in _atomic.';
+comment on column events.id is 'The same for every delivery of the event. The id of the request for request.ended, else random: after a restore numbers come again, ids do not.';
+comment on column events.data is 'Amounts are text, in atomic units, under names that end in _atomic. Null for request.ended: the request never changes, and is read when the event is sent.';
 
 create table webhook_endpoints (
   partition        smallint    not null,

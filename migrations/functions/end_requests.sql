@@ -7,9 +7,11 @@ set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off se
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  v_now   timestamptz;
-  v_ids   uuid[] := array(select c.id from unnest(p_calls) as c order by c.id);
-  v_ended ended_hold[];
+  v_now     timestamptz;
+  v_ids     uuid[] := array(select c.id from unnest(p_calls) as c order by c.id);
+  v_ended   ended_hold[];
+  v_wanted  uuid[];
+  v_watched uuid[];
 begin
   if cardinality(v_ids) <> (select count(distinct i) from unnest(v_ids) as i) then
     raise exception 'a request is named twice in one batch of ends';
@@ -44,10 +46,14 @@ begin
       join holds h on h.partition = coalesce(p_partition, h.partition) and h.id = any (v_ids) and h.id = e.id
       join accounts a on a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids) and a.id = e.account_id;
 
-  perform count_ends(p_partition, p_account_ids, v_ended, v_now);
+  select coalesce(array_agg(c.account_id) filter (where c.wants_each), '{}'),
+         coalesce(array_agg(c.account_id) filter (where not c.wants_each), '{}')
+    into v_wanted, v_watched from count_ends(p_partition, p_account_ids, v_ended, v_now) as c;
   perform count_usage(p_partition, v_ended, p_calls);
   delete from holds h where h.partition = coalesce(p_partition, h.partition) and h.id = any (array(select e.id from unnest(v_ended) as e));
-  perform report_ended(p_partition, p_account_ids, v_ended, p_calls);
+  if v_wanted <> '{}' or v_watched <> '{}' then
+    perform report_ended(p_partition, v_wanted, v_watched, v_ended);
+  end if;
 
   -- In the usual case all of them ended here, and the stored ends are the requested ones.
   if cardinality(v_ended) = cardinality(p_calls) then

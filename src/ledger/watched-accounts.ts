@@ -85,7 +85,7 @@ export async function readNewestEvents(
 ): Promise<readonly ListedEvent[]> {
   const rows = await database.queryPrepared<EventRow>(
     'read_newest_events',
-    `select type, data ->> 'id' as object_id, data -> 'ids' as ids, (data ->> 'count')::int as count from events
+    `select id, type, data ->> 'id' as object_id, data -> 'ids' as ids, (data ->> 'count')::int as count from events
       where partition = $1 and account_id = $2 and number > $3 and number <= $4 order by number desc limit $5`,
     [partition, accountId, after, to, limit],
   )
@@ -93,14 +93,16 @@ export async function readNewestEvents(
 }
 
 type EventRow = {
+  readonly id: string
   readonly type: string
   readonly object_id: string | null
   readonly ids: readonly RequestId[] | null
   readonly count: number | null
 }
 
-function readEvent({ type, object_id: objectId, ids, count }: EventRow): ListedEvent {
+function readEvent({ id, type, object_id: objectId, ids, count }: EventRow): ListedEvent {
   if (type.startsWith('requests.')) return { type, requestIds: ids!, requests: count! }
+  if (type === 'request.ended') return { type, requestIds: [id as RequestId], requests: 1 }
   const requestIds = type.startsWith('request.') ? [parseRequestId(objectId!)!] : []
   return { type, requestIds, requests: requestIds.length }
 }

@@ -170,13 +170,13 @@ export class Deliverer {
     )
     if (waiting !== undefined) return { endpoint, event: readDelivery(waiting), attempts: waiting.attempts }
     if (row.waiting >= BigInt(deliveriesPerEndpointMax)) return this.#rest(endpoint, undefined)
-    const [event] = await database.queryPrepared<EventRow>(
-      'find_next_webhook_event',
-      `select id, number, type, data, created_at from events
-        where partition = $1 and account_id = $2 and number > $3 and number <= $4 and type = any ($5::text[])
-        order by number limit 1`,
-      [partition, accountId, row.sent_to, row.events, row.types],
-    )
+    const [event] = await database.queryPrepared<EventRow>('find_next_webhook_event', findNextEvent, [
+      partition,
+      accountId,
+      row.sent_to,
+      row.events,
+      row.types,
+    ])
     if (event !== undefined) {
       const { id: eventId, number, type, data, created_at: eventAt } = event
       return { endpoint, event: { eventId, number, type, data, eventAt }, attempts: [] }
@@ -324,6 +324,18 @@ type EventRow = {
   readonly data: Record<string, unknown>
   readonly created_at: Date
 }
+
+// The request of request.ended may have been archived meanwhile. Then only its id is known.
+const findNextEvent = `
+  select e.id, e.number, e.type, e.created_at, coalesce(e.data, jsonb_build_object(
+           'id', 'req_' || replace(e.id::text, '-', ''), 'key_id', r.key_id, 'status', r.status, 'model', r.model,
+           'quote_atomic', r.quote::text, 'charged_atomic', r.charged::text, 'search_cost_atomic', r.search_cost::text,
+           'prompt_tokens', r.prompt_tokens, 'completion_tokens', r.completion_tokens, 'finish_reason', r.finish_reason,
+           'error_code', r.error_code, 'first_token_ms', r.first_token_ms, 'total_ms', r.total_ms)) as data
+    from (select id, number, type, data, created_at from events
+           where partition = $1 and account_id = $2 and number > $3 and number <= $4 and type = any ($5::text[])
+           order by number limit 1) e
+    left join requests r on r.partition = $1 and r.id = e.id`
 
 // The first endpoint of each account before the second of any. Within that by due_at: an endpoint that had its turn comes last.
 const findDue = `
