@@ -3,7 +3,7 @@ import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { chmodSync, existsSync, globSync, mkdtempSync, readdirSync, readFileSync, rmSync, statfsSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
-import { join, relative, resolve } from 'node:path'
+import { dirname, join, relative, resolve } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { openDatabase } from '../src/db/database.ts'
@@ -66,6 +66,44 @@ const longest = [
   'test/e2e/start.test.ts',
 ]
 const longFolders = ['test/browser/', 'test/faults/', 'test/e2e/', 'test/settlement/', 'gateway/', 'test/']
+
+/**
+ * Files with a process each: they start processes or browsers, change what belongs to their process (environment, timers, signals),
+ * or measure it. All others share processes, because to load the service takes a second of a core.
+ */
+const alone = [
+  ...longest,
+  'gateway/crash.test.ts',
+  'src/chat/attempts.test.ts',
+  'src/commands/stop-signal.test.ts',
+  'src/commands/verify.test.ts',
+  'src/db/data-dir.test.ts',
+  'src/db/database.test.ts',
+  'src/db/embedded-postgres.test.ts',
+  'src/http/parsing-turns.test.ts',
+  'src/http/read-body.test.ts',
+  'src/http/wasted-connections.test.ts',
+  'src/jobs/every.test.ts',
+  'src/ledger/holds.model.test.ts',
+  'src/observe/process-metrics.test.ts',
+  'src/process/*.test.ts',
+  'src/signer/signer-process.test.ts',
+  'src/tools/page-process.test.ts',
+  'src/tools/robots-rules.test.ts',
+  'src/tools/safe-fetch.test.ts',
+  'test/*.test.ts',
+  'test/browser/*.test.ts',
+  'test/docs/*.test.ts',
+  'test/drills/*.test.ts',
+  'test/e2e/{archive,device-login,doctor,failover,gateway,log,outside-database,recover,restart,restore}.test.ts',
+  'test/e2e/{sandbox-replay,unusable-settings,web-only,web-processes}.test.ts',
+  'test/faults/*.test.ts',
+  'test/settlement/{circle,exit}.test.ts',
+  'test/support/*.test.ts',
+]
+/** Short enough that no core is idle while the last group ends. */
+const groupFilesMax = 12
+
 /** Tests wait for processes, timers and commits: with one file per core, two cores were idle for a quarter of the time. */
 const concurrency = availableParallelism() + 1
 
@@ -195,6 +233,25 @@ function sorted(patterns: readonly string[]): readonly string[] {
   return [...new Set(files)].sort((first, second) => rank(first) - rank(second) || (first < second ? -1 : 1))
 }
 
+/** In the given order. A file of `alone` is a group by itself; files of one area need much the same modules. */
+function grouped(files: readonly string[]): readonly (readonly string[])[] {
+  const isAlone = new Set(sorted(alone))
+  const areaOf = (file: string) => (file.startsWith('test/') ? dirname(file) : file.split('/')[0]!)
+  const groups: string[][] = []
+  const open = new Map<string, string[]>()
+  for (const file of files) {
+    const group = isAlone.has(file) ? undefined : open.get(areaOf(file))
+    if (group !== undefined && group.length < groupFilesMax) {
+      group.push(file)
+      continue
+    }
+    const next = [file]
+    groups.push(next)
+    if (!isAlone.has(file)) open.set(areaOf(file), next)
+  }
+  return groups
+}
+
 async function buildDashboard(): Promise<void> {
   const [code] = await once(
     spawn(process.execPath, ['web/build.ts', '--if-stale'], { cwd: root, stdio: 'inherit' }),
@@ -219,7 +276,7 @@ async function run(title: string, files: readonly string[], options: RunOptions)
   try {
     const environment = { ...process.env, ...options.environment, ...servers.environment }
     const failuresFile = join(dataDir, 'failures.txt')
-    const { code, said } = await runTests({ files, failuresFile, ...options }, environment)
+    const { code, said } = await runTests({ groups: grouped(files), failuresFile, ...options }, environment)
     if (options.isAside) console.log(`\n— Tests on ${title}\n\n${said}`)
     if (code === 0) return []
     const named = existsSync(failuresFile) ? readFileSync(failuresFile, 'utf8') : ''
@@ -257,14 +314,14 @@ async function forgoDurability(url: string): Promise<void> {
   await database.close()
 }
 
-type TestRun = Pick<RunSettings, 'files' | 'failuresFile' | 'concurrency'> & Pick<RunOptions, 'isAside'>
+type TestRun = Pick<RunSettings, 'groups' | 'failuresFile' | 'concurrency'> & Pick<RunOptions, 'isAside'>
 
 /** The exit code of the test runner. A signal to this process stops the runner, and then its PostgreSQL. */
 async function runTests(
-  { files, failuresFile, concurrency, isAside }: TestRun,
+  { groups, failuresFile, concurrency, isAside }: TestRun,
   environment: NodeJS.ProcessEnv,
 ): Promise<{ readonly code: number; readonly said: string }> {
-  const settings: RunSettings = { files, failuresFile, concurrency, testMsMax: isLong ? dayMs : testMsMax }
+  const settings: RunSettings = { groups, failuresFile, concurrency, testMsMax: isLong ? dayMs : testMsMax }
   const program = join(root, 'test/support/run-files.ts')
   const runner = spawn(process.execPath, [program, JSON.stringify(settings)], {
     cwd: root,

@@ -18,6 +18,12 @@ test('hangs', async (t) => {
   await t.test('fails', () => { throw new Error('for a reason') })
   await new Promise(() => setInterval(() => {}, 1_000))
 })`
+const failingFile = `import { after, before, test } from 'node:test'
+let isOpen = false
+before(() => { isOpen = true })
+after(() => { isOpen = false })
+test('has its hooks', () => { if (!isOpen) throw new Error('its hook has not run') })
+test('fails', () => { throw new Error('for a reason') })`
 const program = fileURLToPath(new URL('./run-files.ts', import.meta.url))
 
 test('a run that is stopped names the files and tests that were running, and what had failed before', async (t) => {
@@ -27,7 +33,7 @@ test('a run that is stopped names the files and tests that were running, and wha
   const files = ['first', 'second'].map((name) => place(`${name}.test.mjs`))
   for (const file of files) writeFileSync(file, hangingFile)
   const settings: RunSettings = {
-    files,
+    groups: files.map((file) => [file]),
     concurrency: 2,
     testMsMax: 60_000,
     failuresFile: place('failures.txt'),
@@ -51,4 +57,28 @@ test('a run that is stopped names the files and tests that were running, and wha
     }
   }
   assert.match(failures(), /✖ fails .*second\.test\.mjs:4\)\n.*for a reason/)
+})
+
+test('files of a group share a process and nothing else: each has its hooks, and a failure is that of its file', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'penny-run-files-'))
+  atEnd(t, () => rmSync(folder, { recursive: true }))
+  const place = (name: string) => join(folder, name)
+  const group = ['first', 'second'].map((name) => `${name}.test.mjs`)
+  for (const file of group) writeFileSync(place(file), failingFile)
+  const settings: RunSettings = {
+    groups: [group],
+    concurrency: 1,
+    testMsMax: 60_000,
+    failuresFile: place('failures.txt'),
+  }
+  const runner = spawn(process.execPath, [program, JSON.stringify(settings)], {
+    cwd: folder,
+    env: { ...process.env, NODE_TEST_CONTEXT: undefined },
+  })
+  const [output, [code]] = await Promise.all([text(runner.stdout), once(runner, 'close')])
+  assert.equal(code, 1)
+  assert.match(output, /ℹ pass 2\nℹ fail 2\n/)
+  const failures = readFileSync(settings.failuresFile, 'utf8')
+  for (const file of group) assert.match(failures, new RegExp(`✖ fails \\(${file}:6\\)\\n.*for a reason`))
+  assert.equal(failures.split('✖').length - 1, group.length)
 })

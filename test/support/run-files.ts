@@ -1,8 +1,9 @@
-import { appendFileSync, createWriteStream } from 'node:fs'
-import { relative } from 'node:path'
+import { appendFileSync, createWriteStream, writeFileSync } from 'node:fs'
+import { dirname, join, relative, resolve } from 'node:path'
 import { finished } from 'node:stream/promises'
 import { run } from 'node:test'
 import { spec } from 'node:test/reporters'
+import { pathToFileURL } from 'node:url'
 import failures from './failures-reporter.ts'
 import { trackRunningTests } from './running-tests.ts'
 
@@ -10,7 +11,8 @@ import { trackRunningTests } from './running-tests.ts'
 // leaves the other cores idle.
 
 export type RunSettings = {
-  readonly files: readonly string[]
+  /** The files of a group share one process. */
+  readonly groups: readonly (readonly string[])[]
   readonly concurrency: number
   readonly testMsMax: number
   /** Gets what failed, and nothing else. */
@@ -21,16 +23,20 @@ const slowestShown = 15
 
 if (import.meta.main) await runFiles(JSON.parse(process.argv[2]!))
 
-async function runFiles({ files, concurrency, testMsMax, failuresFile }: RunSettings): Promise<void> {
+async function runFiles({ groups, concurrency, testMsMax, failuresFile }: RunSettings): Promise<void> {
   const stop = new AbortController()
   process.env.TEST_FAILURES_FILE = failuresFile
   const preloaded = [new URL('./watchdog.ts', import.meta.url), new URL('./same-examples.ts', import.meta.url)]
   const execArgv = preloaded.map(({ href }) => `--import=${href}`)
-  const tests = run({ files: [...files], concurrency, timeout: testMsMax, signal: stop.signal, execArgv })
+  const programs = groups.map((files, index) =>
+    files.length === 1 ? files[0]! : writeGroup(files, join(dirname(failuresFile), `group-${index + 1}.test.mjs`)),
+  )
+  const tests = run({ files: programs, concurrency, timeout: testMsMax, signal: stop.signal, execArgv })
   const running = trackRunningTests(tests)
   const startedMs = new Map<string, number>()
   const tookMs = new Map<string, number>()
-  const isFile = (name: string, nesting: number) => nesting === 0 && files.includes(relative(process.cwd(), name))
+  const files = new Set(groups.flat())
+  const isFile = (name: string, nesting: number) => nesting === 0 && files.has(relative(process.cwd(), name))
   tests.on('test:dequeue', ({ name, nesting }) => isFile(name, nesting) && startedMs.set(name, Date.now()))
   tests.on('test:complete', ({ name, nesting }) => {
     if (isFile(name, nesting)) tookMs.set(name, Date.now() - startedMs.get(name)!)
@@ -52,6 +58,16 @@ async function runFiles({ files, concurrency, testMsMax, failuresFile }: RunSett
   const kept = tests.compose(failures).pipe(createWriteStream(failuresFile, { flags: 'a' }))
   await Promise.all([finished(tests), finished(kept)])
   process.once('exit', () => console.log(slowest(tookMs)))
+}
+
+/** A program that runs the files one after the other, each as a suite: its hooks are its own, and a failure names it. */
+function writeGroup(files: readonly string[], program: string): string {
+  const suites = files.map((file) => {
+    const { href } = pathToFileURL(resolve(file))
+    return `suite(${JSON.stringify(file)}, async () => void (await import(${JSON.stringify(href)})))`
+  })
+  writeFileSync(program, ["import { suite } from 'node:test'", ...suites, ''].join('\n'))
+  return program
 }
 
 function slowest(tookMs: ReadonlyMap<string, number>): string {

@@ -1,4 +1,4 @@
-import { relative } from 'node:path'
+import { relative, resolve } from 'node:path'
 import type { TestsStream } from 'node:test'
 
 type Place = {
@@ -30,12 +30,13 @@ export function trackRunningTests(tests: TestsStream): { describe(): string } {
   }
 }
 
-function describeFile(file: string, [whole, ...inner]: readonly RunningTest[], passed: number): string {
-  const tests = inner.map(
-    (test) => `  ${'  '.repeat(test.nesting)}"${test.name}" (line ${test.line}), started ${agoOf(test)}`,
-  )
+function describeFile(file: string, running: readonly RunningTest[], passed: number): string {
+  // A file that shares its process is not among them: its tests are.
+  const tests = running
+    .filter(({ name }) => resolve(name) !== file)
+    .map((test) => `  ${'  '.repeat(test.nesting)}"${test.name}" (line ${test.line}), started ${agoOf(test)}`)
   return [
-    `${relative(process.cwd(), file)}, started ${agoOf(whole!)}, ${passed} tests passed, running:`,
+    `${relative(process.cwd(), file)}, started ${agoOf(running[0]!)}, ${passed} tests passed, running:`,
     ...(tests.length > 0 ? tests : ['  no test: a hook is running, or the file is still loading']),
   ].join('\n')
 }
