@@ -16,7 +16,7 @@ import { until } from '../support/until.ts'
 
 // Every command as an operator runs it: beside a running service, given only its data folder.
 
-const penny = preparePenny()
+const penny = preparePenny({ keepsProcess: true })
 let service: ChildProcess
 before(async () => {
   service = await penny.start()

@@ -1,11 +1,13 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, fork, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { childEnvironment } from './child-environment.ts'
+import type { KeptCall } from './kept-penny.ts'
 
+const keptProgram = fileURLToPath(new URL('./kept-penny.ts', import.meta.url))
 const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
 export type Ended = { readonly code: number | null; readonly stdout: string; readonly stderr: string }
@@ -26,13 +28,25 @@ export type PennyCommand = {
   remove(): void
 }
 
-export function preparePenny(): PennyCommand {
+type PennyOptions = {
+  /** Only the first `run` of each command has a process of its own, which must end; the next ones share one, and take no time to load. */
+  readonly keepsProcess?: boolean
+}
+
+export function preparePenny({ keepsProcess = false }: PennyOptions = {}): PennyCommand {
   const folder = mkdtempSync(join(tmpdir(), 'penny-command-'))
   const dataDir = join(folder, 'data')
   const base = { ...childEnvironment, HOME: folder, DATA_DIR: dataDir, PORT: '0', SANDBOX_TOKENS_PER_SECOND: '0' }
   const launch = (args: readonly string[], environment: Readonly<Record<string, string>> = {}) =>
     spawn(process.execPath, [main, ...args], { cwd: folder, env: { ...base, ...environment }, stdio: 'pipe' })
+  const seen = new Set<string | undefined>()
+  let kept: KeptProcess | undefined
   const run = async (args: readonly string[], environment?: Readonly<Record<string, string>>, input = '') => {
+    if (keepsProcess && seen.has(args[0])) {
+      kept ??= keepProcess(folder, base)
+      return kept.run({ args, environment: { ...base, ...environment }, input })
+    }
+    seen.add(args[0])
     const child = launch(args, environment)
     child.stdin.end(input)
     const [stdout, stderr, [code]] = await Promise.all([
@@ -78,6 +92,38 @@ export function preparePenny(): PennyCommand {
     },
     spawn: launch,
     sandbox: () => JSON.parse(readFileSync(join(dataDir, 'sandbox.json'), 'utf8')),
-    remove: () => rmSync(folder, { recursive: true, force: true }),
+    remove() {
+      kept?.end()
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+type KeptProcess = { run(call: KeptCall): Promise<Ended>; end(): void }
+
+/** One call at a time: a process has one environment and one output. */
+function keepProcess(cwd: string, env: Readonly<Record<string, string>>): KeptProcess {
+  const child = fork(keptProgram, { cwd, env, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
+  const call = (given: KeptCall) =>
+    new Promise<Ended>((resolve, reject) => {
+      const onExit = (code: number | null) =>
+        reject(new Error(`penny ${given.args.join(' ')} ended its process: ${code}`))
+      // The program itself reports its exit code to its parent too.
+      const onMessage = ({ ended }: { readonly ended?: Ended }) => {
+        if (ended === undefined) return
+        child.off('message', onMessage).off('exit', onExit)
+        resolve(ended)
+      }
+      child.on('message', onMessage).once('exit', onExit)
+      child.send(given)
+    })
+  let last: Promise<unknown> = Promise.resolve()
+  return {
+    run(given) {
+      const ended = last.then(() => call(given))
+      last = ended.catch(() => {})
+      return ended
+    },
+    end: () => child.disconnect(),
   }
 }
