@@ -5,9 +5,15 @@ import { median, round } from './parts/rounds.ts'
 import { type ServiceProcess, startServiceProcess } from './parts/service-process.ts'
 import type { Bench } from './run.ts'
 
-const counts = [1, 2, 4]
-const connections = 64
-const accounts = 64
+/** The same load for one, two and four processes, and the same load for each process. */
+const cases = [
+  { processes: 1, connections: 64 },
+  { processes: 2, connections: 64 },
+  { processes: 2, connections: 128 },
+  { processes: 4, connections: 64 },
+  { processes: 4, connections: 256 },
+]
+const accounts = 256
 const warmUpRequests = 3_000
 const warmUpMsMax = 15_000
 const roundMs = 3_000
@@ -16,8 +22,8 @@ const rounds = 5
 type Sample = { readonly perSecond: number; readonly p50: number; readonly web: number; readonly postgres: number }
 
 /**
- * One, two and four web processes on one port and one PostgreSQL, under the same load, round by round in turn. Where the cores are fewer than
- * the processes it is not speed that is added, and this tells what sharing the ledger costs.
+ * One, two and four web processes on one port and one PostgreSQL, round by round in turn. Where there are fewer cores than processes, this
+ * does not show how much faster more processes are, but what it costs that each of them has its own batches.
  */
 export const nodesBench: Bench = {
   title: 'one, two and four web processes on one port',
@@ -25,20 +31,29 @@ export const nodesBench: Bench = {
     const stack = new AsyncDisposableStack()
     try {
       const { origin, load } = await openLine(stack)
-      const samples = new Map<ServiceProcess, Sample[]>()
-      for (const processes of counts) {
+      const services = new Map<number, ServiceProcess>()
+      for (const processes of new Set(cases.map((one) => one.processes))) {
         progress(`starting ${processes}`)
         const upstreamUrl = `${origin}/v1`
         const service = await startServiceProcess({ upstreamUrl, settles: false, accounts, processes })
         stack.defer(() => service.stop())
-        await measure(load.ask, service, warmUpMsMax, warmUpRequests * processes)
-        samples.set(service, [])
+        services.set(processes, service)
+        const order = { connections: 64, durationMs: warmUpMsMax, requestsMax: warmUpRequests * processes }
+        await measure(load.ask, service, order)
       }
+      const samples = cases.map((): Sample[] => [])
       for (let turn = 1; turn <= Math.max(1, Math.round(rounds * scale)); turn += 1) {
         progress(`round ${turn}`)
-        for (const [service, taken] of samples) taken.push(await measure(load.ask, service, roundMs))
+        for (const [index, { processes, connections }] of cases.entries()) {
+          const order = { connections, durationMs: roundMs, requestsMax: undefined }
+          samples[index]!.push(await measure(load.ask, services.get(processes)!, order))
+        }
       }
-      return [...samples].map(([service, taken]) => tabulate(service, taken, [...samples.values()][0]!))
+      return cases.map(({ processes, connections }, index) => ({
+        processes,
+        connections,
+        ...tabulate(services.get(processes)!, samples[index]!, samples[0]!),
+      }))
     } finally {
       await stack.disposeAsync()
     }
@@ -48,17 +63,14 @@ export const nodesBench: Bench = {
 async function measure(
   ask: (order: LoadOrder) => Promise<LoadReport>,
   service: ServiceProcess,
-  durationMs: number,
-  requestsMax?: number,
+  order: Pick<LoadOrder, 'connections' | 'durationMs' | 'requestsMax'>,
 ): Promise<Sample> {
   const before = service.cpu()
   const { requests, seconds, failures, failure, latency } = await ask({
     url: `${service.baseUrl}/chat/completions`,
     headers: service.apiKeys.map((key) => ({ authorization: `Bearer ${key}` })),
     body: chatBody(),
-    connections,
-    durationMs,
-    requestsMax,
+    ...order,
   })
   if (failures > 0) throw new Error(`${failures} requests failed: ${failure}`)
   const after = service.cpu()
@@ -69,7 +81,6 @@ async function measure(
 function tabulate(service: ServiceProcess, samples: readonly Sample[], ofOne: readonly Sample[]) {
   const of = (read: (sample: Sample) => number) => median(samples.map(read))
   return {
-    processes: service.processes,
     per_second: Math.round(of((sample) => sample.perSecond)),
     'per_second/one': round(median(samples.map((sample, turn) => sample.perSecond / ofOne[turn]!.perSecond))),
     p50_ms: round(of((sample) => sample.p50)),
