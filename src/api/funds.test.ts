@@ -455,6 +455,21 @@ test('a deposit is shown step by step, from the first sight of it to the balance
   assert.deepEqual([page.data.length, next.data.length, next.has_more], [1, 1, false])
 })
 
+test('money that came over x402 is credited with the transaction of its batch', async () => {
+  const { database } = ledger
+  const client = await signIn('1')
+  const { partition, accountId } = client.owner
+  const id = randomUUID()
+  await creditDeposit(database, { partition, accountId, id, amount: parse('2'), source: 'x402' })
+  const steps = async () => {
+    const { data } = await client.get('/api/deposits')
+    return data[0].steps.map(({ name, tx_hash }: { name: string; tx_hash: string | null }) => [name, tx_hash])
+  }
+  assert.deepEqual(await steps(), [['credited', null]])
+  await database.query('update deposits set tx_hash = $2 where id = $1', [id, Buffer.alloc(32, 7)])
+  assert.deepEqual(await steps(), [['credited', `0x${'07'.repeat(32)}`]])
+})
+
 test('a wallet’s first sign-in leaves in the log that withdrawals go to it, and its second does not', async () => {
   const wallet = createWallet()
   const address = wallet.address.toLowerCase()

@@ -48,7 +48,8 @@ export function renderDeposit(deposit: ListedDeposit): RenderedDeposit {
     name: 'credited' as const,
     done: deposit.state === 'credited',
     at: isoOf(deposit.creditedAt),
-    tx_hash: null,
+    // Without a sweep it is the transaction that brought the money, such as the batch of a payment over x402.
+    tx_hash: deposit.seenAt === undefined ? hexOf(deposit.seenTxHash) : null,
     block: deposit.creditedBlock?.toString() ?? null,
   }
   const onChain = [
