@@ -120,6 +120,18 @@ const onLedger = ['src/ledger/*.test.ts', 'src/jobs/*.test.ts', 'test/e2e/money.
 /** Every function of the ledger, and every migration, on an old and divided database. */
 const onOldPartitions = ['src/ledger/*.test.ts', 'src/db/migrate.test.ts', 'gateway/settle.test.ts']
 
+/** Everything that writes money or reads it for jobs, on a distributed database. */
+const onCitus = [
+  'src/ledger/*.test.ts',
+  'src/identity/*.test.ts',
+  'src/jobs/*.test.ts',
+  'src/alerts/*.test.ts',
+  'src/settlement/*.test.ts',
+  'test/settlement/*.test.ts',
+  'test/e2e/money.test.ts',
+  'test/e2e/webhooks.test.ts',
+]
+
 /** The core of the client suites, over the other upstream protocol too. */
 const onProtocol = ['test/clients/openai.test.ts', 'test/clients/conformance.test.ts']
 
@@ -136,7 +148,7 @@ const isLong = ['MODEL_STEPS', 'HAMMER_ATTEMPTS', 'FLAKY_CALLS', 'FAILOVER_REQUE
   (name) => process.env[name] !== undefined,
 )
 
-/** The given files run on a Citus cluster of two workers: `TEST_CITUS=1 node bin/run.mjs test/run.ts FILE…`. */
+/** On a Citus cluster of two workers run the given files, `TEST_CITUS=1 node bin/run.mjs test/run.ts FILE…`, or those that must hold there. */
 const isOnCitus = process.env.TEST_CITUS === '1'
 
 /** Read by `support/examples.ts`. */
@@ -162,12 +174,14 @@ const isAll = first === '--all'
 const only = first === undefined || isAll ? others : [first, ...others]
 /** What failed, in words: the run ends with it, because the end is what is read and what is kept of a log. */
 const failures: string[] = []
-if (only.length === 0) failures.push(...(await check()).map((title) => `✖ npm run check: ${title}\n`))
+const isSuite = only.length === 0 && !isOnCitus
+if (isSuite) failures.push(...(await check()).map((title) => `✖ npm run check: ${title}\n`))
 await buildDashboard()
 const leftOut = [...partsOfCheck, ...(isAll ? [] : sorted(slow))]
-const files = only.length > 0 ? sorted(only) : sorted(everything).filter((file) => !leftOut.includes(file))
+const chosen = isOnCitus && only.length === 0 ? onCitus : only
+const files = chosen.length > 0 ? sorted(chosen) : sorted(everything).filter((file) => !leftOut.includes(file))
 const runs = [run(isOnCitus ? 'Citus' : 'PostgreSQL 18', files, { concurrency, isAside: false })]
-if (only.length === 0) runs.push(runOnOtherDatabases())
+if (isSuite) runs.push(runOnOtherDatabases())
 failures.push(...(await Promise.all(runs)).flat())
 if (failures.length > 0) {
   console.log(`\n— What failed\n\n${failures.join('\n')}`)

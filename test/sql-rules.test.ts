@@ -265,6 +265,16 @@ test('no write in TypeScript has a volatile function, or a stable one inside CAS
   assert.deepEqual(wrong, [])
 })
 
+// Citus collects what such a subquery finds and hands it on as a table, which needs a column.
+test('a subquery over all partitions selects a column', () => {
+  const wrong = statements.filter(({ text }) =>
+    [...text.matchAll(/\(select from (\w+)([^()]*)/g)].some(
+      ([, table, rest]) => partitioned.includes(table!) && !/\bpartition =/.test(rest!),
+    ),
+  )
+  assert.deepEqual(wrong, [])
+})
+
 /** Each with its reason: it does not decide anything. */
 const otherLocks: Readonly<Record<string, string>> = {
   'ledger/holds.ts': 'finds accounts that nobody has locked; the function that follows locks them again, after a write',

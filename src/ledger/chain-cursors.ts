@@ -29,7 +29,7 @@ export async function beginCursors(
   await database.query(
     `insert into chain_cursors (name, block)
      select n, $2 from unnest($1::text[]) as n
-      where not $3 or not exists (select from accounts where address is not null)
+      where not $3 or not exists (select 1 from accounts where address is not null)
      on conflict (name) do nothing`,
     [names, block, onlyWithoutAddresses],
   )

@@ -76,7 +76,7 @@ export async function countSweepDemand(database: Database, amountMin: bigint): P
     `select ((select count(*) from sweeps
                where state in ${openSweepStates}
                   or (signed_tx is not null and changed_at > clock_timestamp() - interval '1 hour'))
-           + (select count(*) from (select from arrivals where sweep_id is null
+           + (select count(*) from (select 1 from arrivals where sweep_id is null
                                      group by partition, account_id having sum(amount) >= $1) w))::float8 as count`,
     [amountMin],
   )

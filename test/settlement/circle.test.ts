@@ -11,6 +11,7 @@ import { giveBack } from '../../src/settlement/give-back.ts'
 import { requestPayout } from '../../src/settlement/payout.ts'
 import { submitPayments } from '../../src/settlement/submit.ts'
 import { afterFaults, beforeFaults, type CallFault, errorReasons } from '../support/circle-gateway.ts'
+import { earlier } from '../support/earlier.ts'
 import { cancelledByClient, charge, hold, serveAgain, voided } from '../support/ledger.ts'
 import {
   accountOf,
@@ -210,7 +211,7 @@ test('a payment that waited for a day gets a new window under its nonce', async 
   const account = await bench.openAccount(10_000n)
   await pay(bench, account, 1_000n, 200n)
   await makeDuePayments(bench.database, dueAtOnce, 0)
-  const age = `update payments set authorized_at = authorized_at - interval '30 hours' where account_id = $1`
+  const age = `update payments set ${earlier('authorized_at', "interval '30 hours'")} where account_id = $1`
   await bench.database.query(age, [account.id])
   await settleAll(bench)
   await assertSettled(bench, [account])

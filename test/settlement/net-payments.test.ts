@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
+import type { Connection } from '../../src/db/database.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { closeAccount } from '../../src/ledger/close-account.ts'
 import { type DueRules, makeDuePayments } from '../../src/ledger/payments.ts'
@@ -100,7 +101,7 @@ const rules: DueRules = {
 async function isDue(account: BenchAccount, ageMs: number): Promise<boolean> {
   const { database } = bench
   await database.query(
-    `update accounts set unpaid_since = clock_timestamp() - $2 * interval '1 millisecond' where id = $1 and unpaid_since is not null`,
+    `update accounts set unpaid_since = now() - $2 * interval '1 millisecond' where id = $1 and unpaid_since is not null`,
     [account.id, ageMs],
   )
   await makeDuePayments(database, rules, 0)
@@ -314,13 +315,17 @@ test('a full range that is worth less than nothing is paid back by the seller wi
   await assertSettled(bench, [account])
 })
 
+async function lock(connection: Connection, { partition, id }: BenchAccount): Promise<void> {
+  await connection.query('select from accounts where partition = $1 and id = $2 for update', [partition, id])
+}
+
 test('an account that stays locked holds up no other account’s payments', async () => {
   const { database } = bench
   const accounts = [await bench.openAccount(10_000n), await bench.openAccount(10_000n)] as const
   const [locked, other] = accounts
   for (const account of accounts) await pay(bench, account, 1_000n, 100n)
   await database.transaction(async (connection) => {
-    await connection.query('select from accounts where id = $1 for update', [locked.id])
+    await lock(connection, locked)
     await settleOnce(bench)
     bench.gateway.batch()
     await passTime(bench)
@@ -335,7 +340,7 @@ test('an account that stays locked holds up no other account’s payments', asyn
   bench.gateway.batch()
   await passTime(bench)
   await database.transaction(async (connection) => {
-    await connection.query('select from accounts where id = $1 for update', [locked.id])
+    await lock(connection, locked)
     await settleOnce(bench)
     assert.deepEqual(
       (await paymentsOf(bench, other)).map(([state]) => state),

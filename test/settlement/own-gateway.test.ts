@@ -15,6 +15,7 @@ import { submitPayments } from '../../src/settlement/submit.ts'
 import { askCustodian, createSigner } from '../../src/signer/signer.ts'
 import type { SigningTerms } from '../../src/signer/signing-terms.ts'
 import { atEnd } from '../support/at-end.ts'
+import { earlier } from '../support/earlier.ts'
 import { account as chainAccount, onChain, openBench, sendCall, token, untilBalance } from '../support/gateway.ts'
 import { charge, hold, openLedger, openPayer } from '../support/ledger.ts'
 import { testDatabase } from '../support/postgres.ts'
@@ -88,7 +89,7 @@ async function openHouse(t: TestContext) {
       return rows.map(({ state }) => state)
     },
     /** What was heard last of open payments was long ago. */
-    age: () => database.query(`update payments set changed_at = changed_at - interval '61 seconds'`),
+    age: () => database.query(`update payments set ${earlier('changed_at', "interval '61 seconds'")}`),
   }
 }
 
@@ -150,7 +151,7 @@ test('a change reported before the payment’s id was stored is not lost, althou
   await assert.rejects(submitPayments({ ...parts, failpoint: dies }))
   await until(async () => (await onChain(house.bench, account.address)) === funds - 300n)
   // The first has its turn later: the other's news moves the cursor past its own.
-  await house.database.query(`update payments set reason = 'busy', changed_at = clock_timestamp()`)
+  await house.database.query(`update payments set reason = 'busy', changed_at = now()`)
   await house.serve(other, 700n)
   await submitPayments(parts)
   await until(async () => {

@@ -10,6 +10,7 @@ import { beginDeposits } from '../../src/settlement/begin-deposits.ts'
 import { reconcileArrivals, sweepDeposits, watchDeposits } from '../../src/settlement/deposits.ts'
 import type { Address } from '../../src/signer/address.ts'
 import { blacklister, depositSuite, relayer, stranger, sweepMin } from '../support/deposit-bench.ts'
+import { earlier } from '../support/earlier.ts'
 import { account as chainAccount, sendCall } from '../support/gateway.ts'
 import { partitions } from '../support/ledger.ts'
 import { testDatabase } from '../support/postgres.ts'
@@ -121,7 +122,7 @@ async function blocklist(functionName: 'blacklist' | 'unBlacklist', { address }:
 /** What happened that long ago is over. */
 async function passMinutes({ id }: DepositAccount, minutes: number): Promise<void> {
   await deposits.bench.database.query(
-    `update sweeps set changed_at = changed_at - $2 * interval '1 minute' where account_id = $1`,
+    `update sweeps set ${earlier('changed_at', "$2 * interval '1 minute'")} where account_id = $1`,
     [id, minutes],
   )
 }
@@ -198,7 +199,7 @@ test('what has waited for long is asked for once a minute, not in every round', 
   await send(account.address, 1n)
   await round()
   await deposits.bench.database.query(
-    `update arrivals set seen_at = seen_at - interval '11 minutes' where sweep_id is null and account_id = $1`,
+    `update arrivals set ${earlier('seen_at', "interval '11 minutes'")} where sweep_id is null and account_id = $1`,
     [account.id],
   )
   deposits.proxy.calls.length = 0

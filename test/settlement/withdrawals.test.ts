@@ -23,6 +23,7 @@ import type { Signer } from '../../src/signer/signer.ts'
 import { SigningRefusedError } from '../../src/signer/signing-request.ts'
 import { payOutMax } from '../../src/signer/signing-terms.ts'
 import { atEnd } from '../support/at-end.ts'
+import { earlier } from '../support/earlier.ts'
 import { cancelledByClient, charge, hold, newReplayKey, place, search, searchPrice, voided } from '../support/ledger.ts'
 import {
   accountOf,
@@ -109,7 +110,7 @@ test('a changed owner waits, a withdrawal under way is not redirected, and its o
   await settleAll(bench)
   assert.equal((bench.gateway.paid.get(ownerAddress) ?? 0n) - before, 1_000n)
   laterMs = waitMs + 1
-  await bench.database.query('update accounts set owner_usable_from = clock_timestamp() where id = $1', [account.id])
+  await bench.database.query('update accounts set owner_usable_from = now() where id = $1', [account.id])
   await bench.funds.withdraw(account, randomUUID(), fromAtomic(500n))
   await settleAll(bench)
   laterMs = 0
@@ -131,7 +132,7 @@ test('an order whose reply was lost is paid to its owner, once, though the owner
     laterMs = 0
     assert.equal((await stateOf(account, id)).state, 'confirmed', fault)
     await bench.funds.registerOwner(account, ownerAddress, true)
-    await bench.database.query('update accounts set owner_usable_from = clock_timestamp() where id = $1', [account.id])
+    await bench.database.query('update accounts set owner_usable_from = now() where id = $1', [account.id])
   }
   assert.equal((bench.gateway.paid.get(ownerAddress) ?? 0n) - before, 2_000n)
   await assertSettled(bench, [account])
@@ -527,12 +528,12 @@ for (const mark of ['x-stainless-retry-count', 'Idempotency-Key'] as const) {
 
 async function pass({ requestId }: Hold, seconds: number): Promise<void> {
   const { database } = bench
-  const back = "- $2 * interval '1 second'"
-  await database.query(`update holds set created_at = created_at ${back} where id = $1`, [requestId, seconds])
-  await database.query(
-    `update requests set created_at = created_at ${back}, ended_at = ended_at ${back} where id = $1`,
-    [requestId, seconds],
-  )
+  const by = "$2 * interval '1 second'"
+  await database.query(`update holds set ${earlier('created_at', by)} where id = $1`, [requestId, seconds])
+  await database.query(`update requests set ${earlier('created_at', by)}, ${earlier('ended_at', by)} where id = $1`, [
+    requestId,
+    seconds,
+  ])
 }
 
 /** An attempt that holds, with the mark by which the SDK's retries find it. */

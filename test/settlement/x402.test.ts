@@ -29,6 +29,7 @@ import { PaidHolds } from '../../src/x402/paid-holds.ts'
 import { x402Terms } from '../../src/x402/terms.ts'
 import { assertBooksBalance } from '../support/audit.ts'
 import { afterFaults, beforeFaults, type CallFault } from '../support/circle-gateway.ts'
+import { earlier } from '../support/earlier.ts'
 import { charge, partitions, testModel } from '../support/ledger.ts'
 import { settlementSuite, settleOnce } from '../support/settlement-bench.ts'
 import { keys, terms } from '../support/signing.ts'
@@ -97,7 +98,7 @@ async function creditOf(address: Address): Promise<bigint> {
 /** Half a minute later. */
 async function resolve(): Promise<void> {
   await bench.database.query(
-    "update x402_payments set claimed_at = claimed_at - interval '1 minute', changed_at = changed_at - interval '1 minute', created_at = created_at - interval '2 minutes'",
+    `update x402_payments set ${earlier('claimed_at', "interval '1 minute'")}, ${earlier('changed_at', "interval '1 minute'")}, ${earlier('created_at', "interval '2 minutes'")}`,
   )
   await resolveUndecided(bench.parts)
 }
@@ -225,7 +226,7 @@ test('a refund is paid once, whatever the gateway answers', async () => {
   bench.gateway.faults = () => faults.shift()
   for (let round = 0; round < 8; round += 1) {
     await bench.database.query(
-      "update withdrawals set changed_at = changed_at - interval '1 minute', created_at = created_at - interval '2 minutes' where refund is not null",
+      `update withdrawals set ${earlier('changed_at', "interval '1 minute'")}, ${earlier('created_at', "interval '2 minutes'")} where refund is not null`,
     )
     await advanceRefunds(bench.parts)
     bench.gateway.batch()
@@ -365,7 +366,7 @@ test('solvency finds a seller that has spent, or books that promise, more than w
 async function refundAll(): Promise<void> {
   for (let round = 0; round < 3; round += 1) {
     await bench.database.query(
-      "update withdrawals set changed_at = changed_at - interval '1 minute' where refund is not null",
+      `update withdrawals set ${earlier('changed_at', "interval '1 minute'")} where refund is not null`,
     )
     await advanceRefunds(bench.parts)
     bench.gateway.batch()
@@ -374,7 +375,7 @@ async function refundAll(): Promise<void> {
 
 async function confirmAll(): Promise<void> {
   for (let round = 0; round < 3; round += 1) {
-    await bench.database.query("update x402_payments set changed_at = changed_at - interval '5 minutes'")
+    await bench.database.query(`update x402_payments set ${earlier('changed_at', "interval '5 minutes'")}`)
     await confirmPayments(bench.parts, 0)
   }
 }

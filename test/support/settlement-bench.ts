@@ -22,6 +22,7 @@ import type { Address } from '../../src/signer/address.ts'
 import { askCustodian, createSigner } from '../../src/signer/signer.ts'
 import { atEnd, type Ending } from './at-end.ts'
 import { type CircleGateway, startCircleGateway } from './circle-gateway.ts'
+import { earlier } from './earlier.ts'
 import { charge, hold, openLedger, openPayer } from './ledger.ts'
 import { testDatabase } from './postgres.ts'
 import { type CustodianChanges, createCustodian, keys, limits, terms } from './signing.ts'
@@ -137,7 +138,7 @@ export async function settleOnce({ database, parts }: SettlementBench): Promise<
 /** What waits for its next try is due. */
 export async function passTime({ database }: SettlementBench): Promise<void> {
   for (const table of ['payments', 'withdrawals', 'payouts']) {
-    await database.query(`update ${table} set changed_at = changed_at - interval '61 seconds'`)
+    await database.query(`update ${table} set ${earlier('changed_at', "interval '61 seconds'")}`)
   }
 }
 
