@@ -14,6 +14,18 @@ export type ServiceMetrics = ReturnType<typeof createServiceMetrics>
 /** All metrics that this process counts itself. `ledger-metrics.ts` reads those of the ledger and the chain from the database. */
 export function createServiceMetrics() {
   return {
+    ...requestMetrics(),
+    ...upstreamMetrics(),
+    ...chargeMetrics(),
+    ...ledgerMetrics(),
+    ...auditMetrics(),
+    ...deliveryMetrics(),
+  } satisfies Record<string, Metric>
+}
+
+/** Requests as customers see them. */
+function requestMetrics() {
+  return {
     requests: new Counter({
       name: 'penny_requests_total',
       help: 'Chat completions by how they ended. `code` is the error code, empty without an error; a request that was refused before its model was known has the model "none".',
@@ -31,6 +43,21 @@ export function createServiceMetrics() {
       labels: ['model'],
       buckets: answerSeconds,
     }),
+    toolCalls: new Counter({
+      name: 'penny_tool_calls_total',
+      help: 'Calls of our own tools by the model.',
+      labels: ['tool', 'status'],
+    }),
+    replays: new Counter({
+      name: 'penny_replays_total',
+      help: 'Answers of earlier attempts that were given again, without a charge.',
+    }),
+  }
+}
+
+/** The upstream, and each provider behind it. */
+function upstreamMetrics() {
+  return {
     upstreamSeconds: new Histogram({
       name: 'penny_upstream_duration_seconds',
       help: 'One question to the upstream, from asking to its last event. A request that searches asks several.',
@@ -58,6 +85,12 @@ export function createServiceMetrics() {
       help: 'What the provider charges you at the costs in PROVIDERS_FILE, in atomic USDC. Requests of unknown cost are left out.',
       labels: ['provider', 'model'],
     }),
+  }
+}
+
+/** What requests used and cost. */
+function chargeMetrics() {
+  return {
     tokens: new Counter({
       name: 'penny_tokens_total',
       help: 'Billed tokens. Reasoning is part of output, cached is part of input.',
@@ -79,6 +112,12 @@ export function createServiceMetrics() {
       labels: ['model'],
       buckets: shares,
     }),
+  }
+}
+
+/** Holds and their ends, and how long the ledger takes for them. */
+function ledgerMetrics() {
+  return {
     holds: new Counter({
       name: 'penny_holds_total',
       help: 'Holds that were asked for, by the ledger’s decision: held, or the code of the refusal.',
@@ -121,15 +160,12 @@ export function createServiceMetrics() {
       labels: ['operation'],
       buckets: commitSeconds,
     }),
-    toolCalls: new Counter({
-      name: 'penny_tool_calls_total',
-      help: 'Calls of our own tools by the model.',
-      labels: ['tool', 'status'],
-    }),
-    replays: new Counter({
-      name: 'penny_replays_total',
-      help: 'Answers of earlier attempts that were given again, without a charge.',
-    }),
+  }
+}
+
+/** What the last audit found. */
+function auditMetrics() {
+  return {
     imbalance: new Gauge({
       name: 'penny_ledger_imbalance_micro_usdc',
       help: 'Atomic USDC that are not accounted for, by the last audit of the accounts in use (recent) and of all. Must be 0.',
@@ -145,6 +181,12 @@ export function createServiceMetrics() {
       help: 'When the last audit ended.',
       labels: ['scope'],
     }),
+  }
+}
+
+/** What this process delivers to others: webhooks, spans, this page. */
+function deliveryMetrics() {
+  return {
     webhookAttempts: new Counter({
       name: 'penny_webhook_attempts_total',
       help: 'Attempts to deliver webhooks, by outcome: delivered or failed.',
@@ -158,5 +200,5 @@ export function createServiceMetrics() {
       name: 'penny_metrics_read_errors_total',
       help: 'Scrapes whose numbers from the database could not be read in time; they are left out of that page.',
     }),
-  } satisfies Record<string, Metric>
+  }
 }
