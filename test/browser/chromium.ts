@@ -24,6 +24,8 @@ const disabledFeatures = [
   'OptimizationHints',
   'PaintHolding',
   'PreconnectToSearch',
+  // A process kept ready for the next page, in each profile. Profiles here have one page.
+  'SpareRendererForSitePerProcess',
   'ThirdPartyStoragePartitioning',
   // The pop-up of the address bar is a page with a renderer of its own, in each window, and is never seen.
   'WebUIOmniboxAimPopup',
