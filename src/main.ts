@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import { commands, loadCommands } from './commands/all.ts'
+import { commands } from './commands/all.ts'
 import { type Command, CommandError, commonOptions, type Output } from './commands/command.ts'
 import { didYouMean } from './commands/did-you-mean.ts'
 import { helpText } from './commands/help.ts'
@@ -15,16 +15,17 @@ async function main(argv: readonly string[]): Promise<number> {
     process.stdout.write(`penny ${version()}\n`)
     return 0
   }
-  const command = name !== undefined && Object.hasOwn(commands, name) ? await commands[name]!() : undefined
-  if (command === undefined) {
+  const found = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined
+  if (found === undefined) {
     const asked = name === undefined || name === '--help' || name === '-h' || name === 'help'
     if (!asked) throw new CommandError(describeUnknown(name), 2)
-    process.stdout.write(await describeCommands())
+    process.stdout.write(describeCommands())
     return 0
   }
+  const command = await found.load()
   const { values, positionals } = readArguments(name!, command, joinNegatives(command, rest))
   if (values.help === true) {
-    process.stdout.write(helpText(command))
+    process.stdout.write(helpText(found.summary, command.usage))
     return 0
   }
   refuseUnreadWords(name!, command, positionals)
@@ -98,10 +99,8 @@ function createOutput(json: boolean, noColor: boolean): Output {
   }
 }
 
-async function describeCommands(): Promise<string> {
-  const lines = Object.entries(await loadCommands()).map(
-    ([name, command]) => `  penny ${name.padEnd(10)} ${command.summary}`,
-  )
+function describeCommands(): string {
+  const lines = Object.entries(commands).map(([name, { summary }]) => `  penny ${name.padEnd(10)} ${summary}`)
   return `Penny Router: OpenAI-compatible inference, paid per request in USDC.\n\n${lines.join('\n')}\n\nEvery command has --help and --json.\nSettings are environment variables: see docs/settings.md or penny config.\nIn a clone, run the command as: npx penny …\n`
 }
 

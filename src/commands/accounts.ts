@@ -24,7 +24,6 @@ import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 export const accountsCommand: Command = {
-  summary: 'list, create, suspend and refund accounts',
   usage: [
     ['penny accounts', 'List all accounts with available and held money and their status'],
     ['penny accounts create', 'Create an empty account'],

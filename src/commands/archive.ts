@@ -18,7 +18,6 @@ import { withDatabase } from './with-database.ts'
 import { writeNewFile, writeToStandardOutput } from './write-new-file.ts'
 
 export const archiveCommand: Command = {
-  summary: 'seal, export, verify and delete the requests of past months',
   usage: [
     ['penny archive', 'List the sealed months'],
     ['penny archive seal 2026-09', 'Audit the requests of a month a last time and store their totals'],

@@ -29,7 +29,6 @@ const meanings: Readonly<Record<string, string>> = {
 }
 
 export const auditCommand: Command = {
-  summary: 'check every invariant of the ledger on every account',
   usage: [
     [
       'penny audit',

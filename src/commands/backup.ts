@@ -11,7 +11,6 @@ import { type Command, CommandError } from './command.ts'
 const notCopied = /^(postgres(\.new-.*|\.log)?|penny\.log|sandbox\.json\.new|control\.json|signer\/.*\.sock)$/
 
 export const backupCommand: Command = {
-  summary: 'copy the data folder while the service runs',
   usage: [
     [
       'penny backup FOLDER',

@@ -21,7 +21,6 @@ const shown = [
 ] as const
 
 export const balanceCommand: Command = {
-  summary: 'show the balance of an account',
   usage: [
     ['penny balance', 'Balance of the only account, or of the demo account of the sandbox'],
     ['--account ID|NAME', 'Another account'],

@@ -4,7 +4,6 @@ import { questionOptions, questionUsage, readQuestion } from './question.ts'
 import { accessOptions, accessUsage, findAccess, post } from './service-access.ts'
 
 export const chatCommand: Command = {
-  summary: 'send a message, stream the answer and show its cost',
   usage: [['penny chat WORDS …', '"-" reads the message from standard input'], ...questionUsage, ...accessUsage],
   options: { ...questionOptions, ...accessOptions },
   wordsMax: Number.POSITIVE_INFINITY,

@@ -12,7 +12,6 @@ export type Invocation = {
 export type Usage = readonly (readonly [term: string, description: string])[]
 
 export type Command = {
-  readonly summary: string
   /** Whose environment it reads; the service's by default. */
   readonly reader?: ConfigReader
   readonly usage: Usage

@@ -4,7 +4,6 @@ import { type Command, CommandError, commonOptions } from './command.ts'
 const shells = { bash: completeBash, zsh: completeZsh, fish: completeFish }
 
 export const completionCommand: Command = {
-  summary: 'print the shell completion script',
   usage: [
     ['penny completion bash', 'Add to ~/.bashrc: source <(penny completion bash)'],
     ['penny completion zsh', `penny completion zsh > "\${fpath[1]}/_penny"`],

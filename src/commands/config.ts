@@ -5,7 +5,6 @@ import { didYouMean } from './did-you-mean.ts'
 import { printRows } from './table.ts'
 
 export const configCommand: Command = {
-  summary: 'show every setting, its value and its source',
   usage: [
     [
       'penny config',

@@ -21,7 +21,6 @@ const ownTables = ['migrations', 'function_versions', 'database_copy']
 const statementMaxMs = 600_000
 
 export const copyDatabaseCommand: Command = {
-  summary: 'move from the embedded PostgreSQL to another server',
   usage: [
     [
       'penny copy-database',

@@ -12,7 +12,6 @@ import { withDatabase } from './with-database.ts'
 const depositsMax = 100
 
 export const depositCommand: Command = {
-  summary: 'show the deposit address and the latest deposits',
   usage: [
     ['penny deposit', 'Show the deposit address and the latest deposits with their steps'],
     ['--account ID|NAME', 'Another account'],

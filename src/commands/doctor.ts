@@ -10,7 +10,6 @@ import { readSandboxFile } from './sandbox-file.ts'
 import { migrationsFolder } from './with-database.ts'
 
 export const doctorCommand: Command = {
-  summary: 'check the setup and explain how to fix problems',
   usage: [
     ['penny doctor', 'Changes nothing. Sends one query to a configured search provider. Exit code 1 if a check fails'],
   ],

@@ -13,7 +13,6 @@ const creditMsMax = 120_000
 const pollMs = 100
 
 export const faucetCommand: Command = {
-  summary: 'send test USDC to an account on the sandbox chain',
   usage: [
     ['penny faucet', 'Send 25 test USDC to the demo account'],
     ['--amount USDC', 'Another amount'],

@@ -9,7 +9,6 @@ import { aborted, watchStopSignals } from './stop-signal.ts'
 const weiPerGwei = 1_000_000_000n
 
 export const gatewayCommand: Command = {
-  summary: 'run a settlement gateway without a third party',
   reader: 'gateway',
   usage: [
     [

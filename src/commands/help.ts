@@ -4,7 +4,7 @@ const width = 80
 const margin = 34
 
 /** The text of `--help`, in lines of at most 80 columns. */
-export function helpText({ summary, usage }: { readonly summary: string; readonly usage: Usage }): string {
+export function helpText(summary: string, usage: Usage): string {
   return `${summary}\n\n${usageText(usage)}\n`
 }
 

@@ -25,7 +25,6 @@ import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 export const keysCommand: Command = {
-  summary: 'create, list, change and revoke API keys',
   usage: [
     ['penny keys list', 'List keys, masked; --account limits the list to one account'],
     ['penny keys create', 'Create a key. Its secret is shown once'],

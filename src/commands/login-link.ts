@@ -9,7 +9,6 @@ const minutesDefault = 15
 const minutesMax = 24 * 60
 
 export const loginLinkCommand: Command = {
-  summary: 'print a link that signs in to an account once',
   usage: [
     [
       'penny login-link ACCOUNT',

@@ -6,7 +6,6 @@ import { checkLoginFolder, type Login, readLogin, removeLogin, writeLogin } from
 import { readOwnKey } from './remote.ts'
 
 export const loginCommand: Command = {
-  summary: 'connect to a service as a customer',
   usage: [
     [
       'penny login URL',
@@ -43,7 +42,6 @@ export const loginCommand: Command = {
 }
 
 export const logoutCommand: Command = {
-  summary: 'remove the saved service and key of penny login',
   usage: [['penny logout', 'The key itself stays valid; revoke it in the dashboard']],
   options: {},
   async run({ config, output }) {

@@ -16,7 +16,6 @@ const lastDefault = 10
 const lastMax = 1_000
 
 export const logsCommand: Command = {
-  summary: 'show requests as they end',
   usage: [
     [
       'penny logs tail',

@@ -4,7 +4,6 @@ import { type Command, CommandError } from './command.ts'
 import { migrationsFolder, withDatabase } from './with-database.ts'
 
 export const migrateCommand: Command = {
-  summary: 'apply pending database migrations',
   usage: [
     ['penny migrate', 'Apply pending migrations, each in one transaction'],
     ['penny migrate pending', 'List pending migrations. Exit code 1 if there are any'],

@@ -14,7 +14,6 @@ const payoutMsMax = 120_000
 const pollMs = 200
 
 export const payoutCommand: Command = {
-  summary: 'withdraw the operator’s revenue from the gateway',
   usage: [
     ['penny payout', 'Show the revenue and how much of it can be paid out'],
     ['penny payout --amount USDC|all', 'Pay it to PAYOUT_ADDRESS'],

@@ -4,7 +4,6 @@ import { type Command, CommandError } from './command.ts'
 import { printRows, type Row } from './table.ts'
 
 export const providersCommand: Command = {
-  summary: 'show the health of providers, or reload their file',
   usage: [
     [
       'penny providers',

@@ -17,7 +17,6 @@ type Quote = {
 }
 
 export const quoteCommand: Command = {
-  summary: 'show the maximum cost of a request without sending it',
   usage: [
     [
       'penny quote WORDS …',

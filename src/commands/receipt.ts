@@ -5,7 +5,6 @@ import { readRequestId } from './read-options.ts'
 import { withDatabase } from './with-database.ts'
 
 export const receiptCommand: Command = {
-  summary: 'print the receipt of a request, for penny verify',
   usage: [['penny receipt req_… > receipt.json', 'Write the receipt of one request to a file']],
   options: {},
   wordsMax: 1,

@@ -17,7 +17,6 @@ export type WithReceiptRows = <Result>(
 /** `penny receipts export`. Where the rows come from is the caller's: the command itself knows no database. */
 export function createReceiptsCommand(withRows: WithReceiptRows): Command {
   return {
-    summary: 'export all receipts of an account to one file',
     usage: [
       [
         'penny receipts export FILE',

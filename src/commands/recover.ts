@@ -23,7 +23,6 @@ const pollMs = 200
 const gapMax = 65_536
 
 export const recoverCommand: Command = {
-  summary: 'update a restored database to the state of the chain',
   usage: [
     ['penny recover --freeze', 'Before the service starts on a restored copy: refuse new requests'],
     [

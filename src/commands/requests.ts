@@ -8,7 +8,6 @@ import { readRequestId } from './read-options.ts'
 import { withDatabase } from './with-database.ts'
 
 export const requestsCommand: Command = {
-  summary: 'show one request and explain its charge',
   usage: [
     ['penny requests get req_…', 'Show the request as GET /api/requests/{id} returns it'],
     ['--explain', 'Show quote, hold and charge line by line'],

@@ -28,7 +28,6 @@ const daysMax = 90
 const perDayMax = 1_000
 
 export const sandboxCommand: Command = {
-  summary: 'fill the sandbox with example traffic, or make its model fail',
   usage: [
     [
       'penny sandbox fail HOW',

@@ -11,7 +11,6 @@ const stateWords: Readonly<Record<string, string>> = {
 }
 
 export const settleCommand: Command = {
-  summary: 'show the state of on-chain payments',
   usage: [['penny settle status', 'Show payments by state, and compare ledger and chain']],
   options: {},
   verbs: ['status'],

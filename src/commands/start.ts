@@ -18,7 +18,6 @@ const masterKeyInline =
   'MASTER_KEY is set in the environment. Use MASTER_KEY_FILE, so that only the signer process has the key.'
 
 export const startCommand: Command = {
-  summary: 'start the service and everything it needs',
   usage: [
     ['penny start', 'Runs until Ctrl-C or SIGTERM, then finishes the running requests'],
     ['--hide-secrets', 'Print neither the sandbox’s API key nor its sign-in link: for journals and container logs'],

@@ -8,7 +8,6 @@ import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 export const statementCommand: Command = {
-  summary: 'show the monthly statement of an account',
   usage: [
     ['penny statement', 'Statement of this month of the only account, or of the demo account of the sandbox'],
     ['--month YYYY-MM', 'Another month, in UTC'],

@@ -11,7 +11,6 @@ const daysDefault = 30
 const daysMax = 3_660
 
 export const usageCommand: Command = {
-  summary: 'show usage and charges by day, model, key or account',
   usage: [
     ['penny usage', `Usage of all accounts by day, for the last ${daysDefault} days`],
     ['--by day|model|key|account', 'One or more, separated by commas'],

@@ -14,7 +14,6 @@ import { type Command, CommandError, type Output } from './command.ts'
 import { createCounter } from './counter.ts'
 
 export const verifyCommand: Command = {
-  summary: 'verify a receipt, or all receipts of an account, offline',
   usage: [
     [
       'penny verify FILE',

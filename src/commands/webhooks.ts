@@ -26,7 +26,6 @@ import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 export const webhooksCommand: Command = {
-  summary: 'send events of an account to your server, or watch them here',
   usage: [
     ['penny webhooks list', 'List the endpoints of an account'],
     ['penny webhooks add URL', 'Add an endpoint. Its secret is shown once'],

@@ -18,7 +18,6 @@ const withdrawMsMax = 120_000
 const pollMs = 100
 
 export const withdrawCommand: Command = {
-  summary: 'withdraw USDC to the owner address of an account',
   usage: [
     ['penny withdraw --amount USDC|all', 'Withdraw to the registered owner address. The minimum is 0.10 USDC, or all'],
     [

@@ -32,7 +32,6 @@ const abi = parseAbi([
 ])
 
 export const x402Command: Command = {
-  summary: 'pay without an account: fund a wallet in the sandbox',
   usage: [
     [
       'penny x402 demo',
