@@ -14,7 +14,7 @@ import { testDatabase } from '../support/postgres.ts'
 
 // What an operator gets wrong, planted. Each must be named with what to do about it, and be the reason of exit code 1.
 
-const penny = preparePenny()
+const penny = preparePenny({ keepsProcess: true })
 const closing: (() => unknown)[] = [() => penny.remove()]
 after(async () => {
   for (const close of closing.reverse()) await close()
