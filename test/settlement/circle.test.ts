@@ -35,7 +35,8 @@ const everyFault = [...beforeFaults, ...afterFaults]
 // Silence is to the client what a connection that hung up is, and takes as long as its patience.
 const quickFaults = everyFault.filter((fault) => fault !== 'silence')
 const bench = settlementSuite()
-const defaultRuns = 40
+/** On Citus a step takes several times as long. */
+const defaultRuns = process.env.TEST_CITUS_WORKERS === undefined ? 40 : 5
 const runs = Number(process.env.SETTLEMENT_RUNS ?? defaultRuns)
 
 async function statesOf({ id }: BenchAccount) {
