@@ -20,13 +20,14 @@ import {
 } from '../../test/support/ledger.ts'
 import { testDatabase } from '../../test/support/postgres.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
+import { until } from '../../test/support/until.ts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { revokeKey, updateKey } from '../identity/api-keys.ts'
 import { fromAtomic, parse } from '../money/usdc.ts'
 import { createAccount, findAccount } from './accounts.ts'
 import { findViolations } from './audit.ts'
 import { creditDeposit } from './deposits.ts'
-import type { Hold, HoldDecision } from './hold-calls.ts'
+import type { Hold, HoldCall, HoldDecision } from './hold-calls.ts'
 import { KeyChangedError } from './holds.ts'
 import { createRequestId } from './request-id.ts'
 
@@ -51,6 +52,32 @@ test('from the second request on the payer authorizes about the true cost', asyn
   assert.deepEqual([account?.gateway, account?.credit, account?.spendable], [8_400n, 800n, 9_200n])
 })
 
+test('a request whose caller gave up before its hold was sent is either held and ended, or refused, never both', async () => {
+  const { database } = ledger
+  const sending = Promise.withResolvers<void>()
+  const waiting = askedForHoldsAfter(sending.promise, database)
+  // The end of the late hold may take longer than that, too.
+  const holds = await openLedger(waiting, { waitMsMax: 20, onLost() {} })
+  const [payer, poor] = [await openPayer(database, 10_000n), await openPayer(database, 10n)]
+  const calls = [holdCall(payer, 1_000n), holdCall(poor, 1_000n)]
+  for (const placed of await Promise.allSettled(calls.map((call) => holds.place(call))))
+    assert.equal(placed.status, 'rejected')
+  const refuse = (call: HoldCall) => holds.refuse({ ...call, errorCode: 'overloaded' })
+  for (const call of calls) refuse(call)
+  // Written with the others, if those were written now.
+  const unheld = holdCall(payer, 0n)
+  refuse(unheld)
+  const statusOf = async ({ requestId }: HoldCall) => {
+    const [row] = await database.query<{ status: string }>('select status from requests where id = $1', [requestId])
+    return row?.status
+  }
+  await until(async () => (await statusOf(unheld)) === 'refused')
+  sending.resolve()
+  await holds.drained()
+  assert.deepEqual(await Promise.all(calls.map(statusOf)), ['failed', 'refused'])
+  assert.deepEqual(await findViolations(database), [])
+})
+
 test('a database that is too busy for one more call refuses holds, and makes ends and tool calls wait', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 10_000n)
@@ -66,6 +93,20 @@ test('a database that is too busy for one more call refuses holds, and makes end
 })
 
 /** A database that can be told to answer the next prepared calls as one with a full waiting line does. */
+/** A database that is not asked for holds before `sent`. */
+function askedForHoldsAfter(sent: Promise<void>, database: Database): Database {
+  return {
+    query: (...call) => database.query(...call),
+    async queryPrepared(name, ...call) {
+      if (name === 'place_holds') await sent
+      return database.queryPrepared(name, ...call)
+    },
+    execute: (script) => database.execute(script),
+    transaction: (...call) => database.transaction(...call),
+    close: () => database.close(),
+  }
+}
+
 function crowdable(database: Database) {
   const full = openDatabase({ url: 'postgresql://127.0.0.1/none', poolMax: 1, waitingMax: 0, applicationName: 'full' })
   let left = 0

@@ -112,6 +112,8 @@ export class Holds {
   })
   /** Tool calls that are being written, by request. A request ends after them. */
   readonly #recording = new Map<RequestId, Promise<void>>()
+  /** Holds that are not decided yet. Their callers may have stopped waiting. */
+  readonly #deciding = new Map<RequestId, Promise<HoldDecision | string>>()
   readonly #requests = new NodeRequests()
 
   constructor(options: HoldsOptions) {
@@ -157,10 +159,13 @@ export class Holds {
   ): Promise<HoldDecision | Word> {
     this.#requests.begin(requestId)
     const decided = place()
+    this.#deciding.set(requestId, decided)
     const forget = () => this.#requests.forget(requestId)
-    decided.then((decision) => {
-      if (!isHeld(decision)) forget()
-    }, forget)
+    decided
+      .then((decision) => {
+        if (!isHeld(decision)) forget()
+      }, forget)
+      .then(() => this.#deciding.delete(requestId))
     return this.#withinPatience(decided, () => {
       // The caller has stopped waiting. If the hold succeeds later, it is voided.
       decided
@@ -224,9 +229,21 @@ export class Holds {
     this.#checkpoints.add(call.partition, call).catch(this.#options.onLost)
   }
 
-  /** Logs a refused request in the background: no customer waits for it and no money depends on it. */
+  /**
+   * Logs a refused request in the background: no customer waits for it and no money depends on it. A request whose hold is not decided
+   * yet, because its caller stopped waiting, is logged only if nothing is held: a request that is both refused and held could not end.
+   */
   refuse(call: RefusalCall): void {
-    this.#refusals.add(call.payer.partition, call).catch(this.#options.onLost)
+    const write = () => this.#refusals.add(call.payer.partition, call)
+    const deciding = this.#deciding.get(call.requestId)
+    const written =
+      deciding === undefined
+        ? write()
+        : deciding.then(
+            (decision) => (isHeld(decision) ? undefined : write()),
+            (error: unknown) => (isHoldRepeated(error) ? undefined : write()),
+          )
+    written.catch(this.#options.onLost)
   }
 
   /** How many calls of a kind wait for their batch. */
@@ -244,8 +261,8 @@ export class Holds {
 
   /** Resolves when every call so far is in the database. */
   async drained(): Promise<void> {
-    // Ends that wait for tool calls are not queued yet.
-    await Promise.all(this.#recording.values())
+    // Ends that wait for tool calls are not queued yet, nor are refusals that wait for a decision.
+    await Promise.allSettled([...this.#recording.values(), ...this.#deciding.values()])
     await Promise.all(this.#all().map((queues) => queues.drained()))
   }
 

@@ -23,6 +23,8 @@ export type LedgerOptions = {
   readonly node?: string
   readonly waitMsMax?: number
   readonly renewLease?: () => Promise<unknown>
+  /** Default: fails the test. */
+  readonly onLost?: (error: unknown) => void
 }
 
 /** A ledger without the service around it: prices of one unit per token, so that charges can be written as token counts. */
@@ -40,9 +42,11 @@ export async function openLedger(database: Database, options: LedgerOptions = {}
     leaseReadMs: 0,
     ...(options.renewLease && { renewLease: options.renewLease }),
     spansPartitions: process.env.TEST_CITUS_WORKERS === undefined,
-    onLost: (error) => {
-      throw error
-    },
+    onLost:
+      options.onLost ??
+      ((error) => {
+        throw error
+      }),
   })
 }
 
