@@ -87,6 +87,7 @@ export async function completeChat(
   parts.observer.ended(admitted.watch, endFacts(admitted, charge, end, bill))
   if (served.outcome.status === 'cancelled') return { status: 'cancelled' }
   if (served.outcome.status === 'failed') return { status: 'failed', failure: served.failure }
+  if (admitted.chat.includeCost) cost.sendCharge(end.charged, charge.usage!)
   return { status: 'succeeded', end: answerEnd(admitted, served.outcome, charge, end) }
 }
 

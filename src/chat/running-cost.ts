@@ -1,13 +1,13 @@
 import type { Bill } from '../billing/bill.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
-import { min } from '../money/usdc.ts'
-import type { UsageSoFar } from './usage-so-far.ts'
+import { min, type Usdc } from '../money/usdc.ts'
+import type { TokenCount, UsageSoFar } from './usage-so-far.ts'
 
 const everyMs = 1_000
 
 export type RunningCostParts = {
-  readonly usage: UsageSoFar
-  readonly bill: Bill
+  readonly usage: Pick<UsageSoFar, 'read'>
+  readonly bill: Pick<Bill, 'costOf' | 'limit'>
   /** Monotonic milliseconds. */
   readonly now: () => number
   readonly deliver: (events: readonly ChatEvent[]) => unknown
@@ -19,6 +19,7 @@ export class RunningCost {
   #lastMs = Number.NEGATIVE_INFINITY
   #busy = false
   #stopped = false
+  #isSent = false
 
   constructor(parts: RunningCostParts) {
     this.#parts = parts
@@ -34,20 +35,29 @@ export class RunningCost {
     this.#send().catch(() => {})
   }
 
-  /** No cost is sent after the end of the answer. */
+  /** No count is sent after the end of the answer. */
   stop(): void {
     this.#stopped = true
   }
 
+  /** The charge, for an answer that ended before its first count: every answer has one cost at least. */
+  sendCharge(charged: Usdc, usage: TokenCount): void {
+    if (!this.#isSent) this.#deliver(charged, usage)
+  }
+
   async #send(): Promise<void> {
-    const { usage, bill, deliver } = this.#parts
+    const { usage, bill } = this.#parts
     try {
       const count = await usage.read()
       if (count === undefined || this.#stopped) return
-      const { promptTokens, completionTokens } = count
-      deliver([{ type: 'cost', cost: min(bill.costOf(count), bill.limit), promptTokens, completionTokens }])
+      this.#deliver(min(bill.costOf(count), bill.limit), count)
     } finally {
       this.#busy = false
     }
+  }
+
+  #deliver(cost: Usdc, { promptTokens, completionTokens }: TokenCount): void {
+    this.#isSent = true
+    this.#parts.deliver([{ type: 'cost', cost, promptTokens, completionTokens }])
   }
 }
