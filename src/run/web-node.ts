@@ -74,7 +74,7 @@ export type OpenedServer = {
   readonly port: number
   readonly server: Server
   readonly wasted: WastedConnections
-  /** Until this is called, every request gets the answer that the service is starting. */
+  /** Until this is called, requests wait: a load balancer without health checks sends them as soon as the port is open. */
   serve(app: ReturnType<typeof createApp>): void
 }
 
@@ -84,8 +84,12 @@ export async function openPort({ config, stack }: StartContext): Promise<OpenedS
   const wasted = new WastedConnections({ now })
   if (!config.trustProxy) wasted.guard(server)
   const publicUrl = await listen(server, config)
-  const starting = (_incoming: IncomingMessage, outgoing: ServerResponse) => answerStarting(publicUrl, outgoing)
-  server.on('request', starting)
+  const early: [IncomingMessage, ServerResponse][] = []
+  const wait = (incoming: IncomingMessage, outgoing: ServerResponse) => {
+    if (early.length < config.requestsMax) early.push([incoming, outgoing])
+    else answerStarting(publicUrl, outgoing)
+  }
+  server.on('request', wait)
   const begun = new BegunAnswers()
   server.on('request', (incoming, outgoing) => begun.watch(incoming, outgoing))
   server.on('clientError', (error, socket) => answerMalformed({ publicUrl, begun }, error, socket))
@@ -101,7 +105,8 @@ export async function openPort({ config, stack }: StartContext): Promise<OpenedS
     wasted,
     serve(app) {
       server.on('request', app)
-      server.off('request', starting)
+      server.off('request', wait)
+      for (const request of early.splice(0)) app(...request)
     },
   }
 }
