@@ -94,7 +94,7 @@ const alone = [
   'test/*.test.ts',
   'test/browser/*.test.ts',
   'test/docs/*.test.ts',
-  'test/drills/{alerts,citus,copy-database,image}.test.ts',
+  'test/drills/*.test.ts',
   'test/e2e/{archive,device-login,doctor,failover,gateway,log,outside-database,recover,restart,restore}.test.ts',
   'test/e2e/{sandbox-replay,unusable-settings,web-only,web-processes}.test.ts',
   'test/faults/*.test.ts',

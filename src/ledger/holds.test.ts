@@ -92,7 +92,6 @@ test('a database that is too busy for one more call refuses holds, and makes end
   assert.equal((await crowded.end(call)).endedNow, true)
 })
 
-/** A database that can be told to answer the next prepared calls as one with a full waiting line does. */
 /** A database that is not asked for holds before `sent`. */
 function askedForHoldsAfter(sent: Promise<void>, database: Database): Database {
   return {
@@ -107,6 +106,7 @@ function askedForHoldsAfter(sent: Promise<void>, database: Database): Database {
   }
 }
 
+/** A database that can be told to answer the next prepared calls as one with a full waiting line does. */
 function crowdable(database: Database) {
   const full = openDatabase({ url: 'postgresql://127.0.0.1/none', poolMax: 1, waitingMax: 0, applicationName: 'full' })
   let left = 0

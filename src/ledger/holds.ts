@@ -160,12 +160,14 @@ export class Holds {
     this.#requests.begin(requestId)
     const decided = place()
     this.#deciding.set(requestId, decided)
-    const forget = () => this.#requests.forget(requestId)
-    decided
-      .then((decision) => {
-        if (!isHeld(decision)) forget()
-      }, forget)
-      .then(() => this.#deciding.delete(requestId))
+    const onDecided = (isPlaced: boolean) => {
+      this.#deciding.delete(requestId)
+      if (!isPlaced) this.#requests.forget(requestId)
+    }
+    decided.then(
+      (decision) => onDecided(isHeld(decision)),
+      () => onDecided(false),
+    )
     return this.#withinPatience(decided, () => {
       // The caller has stopped waiting. If the hold succeeds later, it is voided.
       decided

@@ -4,18 +4,23 @@ import { test } from 'node:test'
 import { readConfig } from '../config/config.ts'
 import { openPort } from './web-node.ts'
 
-test('requests that arrive while the service starts wait for it, up to a limit, in their order', async () => {
-  await using stack = new AsyncDisposableStack()
-  const config = readConfig({ PORT: '0', REQUESTS_MAX: '2' })
-  const log = {} as never
-  const opened = await openPort({ config, log, stack, onProgress() {}, signal: undefined })
-  /** The answer is awaited later. */
+const config = readConfig({ PORT: '0', REQUESTS_MAX: '2' })
+
+async function open(stack: AsyncDisposableStack) {
+  const opened = await openPort({ config, log: {} as never, stack, onProgress() {}, signal: undefined })
+  /** Resolves when the request has arrived; its answer comes later. */
   const send = async (path: string) => {
-    const seen = once(opened.server, 'request')
+    const arrived = once(opened.server, 'request')
     const answer = fetch(`http://127.0.0.1:${opened.port}${path}`)
-    await seen
+    await arrived
     return { answer }
   }
+  return { opened, send }
+}
+
+test('requests that arrive while the service starts wait for it, up to a limit, in their order', async () => {
+  await using stack = new AsyncDisposableStack()
+  const { opened, send } = await open(stack)
   const early = [await send('/first'), await send('/second')]
   const { answer: refused } = await send('/third')
   assert.equal((await refused).status, 503)
@@ -23,4 +28,14 @@ test('requests that arrive while the service starts wait for it, up to a limit, 
   const all = [...early, await send('/fourth')]
   const texts = await Promise.all(all.map(async ({ answer }) => (await answer).text()))
   assert.deepEqual(texts, ['/first', '/second', '/fourth'])
+})
+
+test('a start that fails answers the requests that waited for it, and closes the port', async () => {
+  const stack = new AsyncDisposableStack()
+  const { opened, send } = await open(stack)
+  const { answer } = await send('/first')
+  const closed = once(opened.server, 'close')
+  await stack.disposeAsync()
+  assert.equal((await answer).status, 503)
+  await closed
 })

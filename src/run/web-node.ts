@@ -96,8 +96,11 @@ export async function openPort({ config, stack }: StartContext): Promise<OpenedS
   server.on('checkExpectation', ({ headers }, outgoing) =>
     answerUnread(new ExpectationError(headers.expect), publicUrl, outgoing),
   )
-  // If the start fails after this point, no open port without a server may remain.
-  stack.defer(() => void server.close())
+  // If the start fails after this point, no open port without a server may remain, and nobody may wait for it.
+  stack.defer(() => {
+    for (const [, outgoing] of early.splice(0)) answerStarting(publicUrl, outgoing)
+    server.close()
+  })
   return {
     publicUrl,
     port: (server.address() as AddressInfo).port,

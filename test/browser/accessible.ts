@@ -30,17 +30,26 @@ async function assertAccessible(page: Page, what: string, rules?: readonly strin
     const passing = document.getAnimations().filter(({ effect }) => effect?.getComputedTiming().endTime !== Infinity)
     await Promise.allSettled(passing.map(({ finished }) => finished))
   })
+  const findings = (await findViolations(page, rules))
+    .filter(({ id, isSerious }) => isSerious || id === 'region')
+    .map(({ id, places }) => `${id}: ${places.join(' | ')}`)
+  assert.deepEqual(findings, [], what)
+}
+
+/** What axe finds on the page, by all of its rules or the given ones. */
+export async function findViolations(page: Page, rules?: readonly string[]) {
   // Evaluated by the debugger, not added as a script: the page's own policy would rightly refuse that.
   await page.evaluate(axeSource)
-  const findings = await page.evaluate(async (only) => {
+  return page.evaluate(async (only) => {
     // The other kinds are only counted, not listed: listing what passes takes as long as finding what fails.
     const { axe } = window as unknown as { axe: Axe }
     const { violations } = await axe.run({ resultTypes: ['violations'], ...(only && { runOnly: only }) })
-    return violations
-      .filter(({ id, impact }) => impact === 'serious' || impact === 'critical' || id === 'region')
-      .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`)
+    return violations.map(({ id, impact, nodes }) => ({
+      id,
+      isSerious: impact === 'serious' || impact === 'critical',
+      places: nodes.map(({ html }) => html.slice(0, 160)),
+    }))
   }, rules)
-  assert.deepEqual(findings, [], what)
 }
 
 type Axe = {

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import { createRequire } from 'node:module'
 import type { AddressInfo } from 'node:net'
 import { after, before, type TestContext, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
@@ -16,9 +15,9 @@ import { errorsMarkdown } from '../../src/site/pages/errors.ts'
 import { modelsMarkdown } from '../../src/site/pages/models.ts'
 import { routePages } from '../../src/site/route-pages.ts'
 import { atEnd } from '../support/at-end.ts'
+import { findViolations } from './accessible.ts'
 import { launchBrowser, openContext } from './chromium.ts'
 
-const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const root = (path: string) => fileURLToPath(new URL(`../../${path}`, import.meta.url))
 
 let browser: Browser
@@ -98,35 +97,20 @@ test('every page of the documentation shows its text without a script', async (t
   assert.equal(await page.locator('.tabs pre:visible').count(), 3)
 })
 
-type Axe = {
-  run(options: { readonly resultTypes: readonly ['violations']; readonly runOnly?: readonly string[] }): Promise<{
-    readonly violations: readonly {
-      readonly id: string
-      readonly impact: string
-      readonly nodes: readonly { readonly html: string }[]
-    }[]
-  }>
-}
-
 test('the documentation is accessible in both themes', async (t) => {
   const site = await serveDocs(t)
   const page = await openPage(t)
   for (const path of ['/docs', '/docs/api', '/docs/models', '/docs/search?q=hold', '/docs/guides/quickstart']) {
     await page.goto(`${site}${path}`)
-    await page.evaluate(axeSource)
     // A theme is a set of colours: in the dark one only these can differ.
-    for (const [colorScheme, runOnly] of [
+    for (const [colorScheme, rules] of [
       ['light', undefined],
       ['dark', ['color-contrast']],
     ] as const) {
       await page.emulateMedia({ colorScheme })
-      const found = await page.evaluate(async (only) => {
-        const { axe } = window as unknown as { axe: Axe }
-        const { violations } = await axe.run({ resultTypes: ['violations'], ...(only && { runOnly: only }) })
-        return violations.filter(({ impact }) => impact === 'serious' || impact === 'critical')
-      }, runOnly)
+      const found = await findViolations(page, rules)
       assert.deepEqual(
-        found.map(({ id, nodes }) => `${id}: ${nodes[0]?.html}`),
+        found.filter(({ isSerious }) => isSerious),
         [],
         `${path} ${colorScheme}`,
       )
