@@ -1,4 +1,6 @@
+import { plainArray, textArray } from '../db/array-literal.ts'
 import type { Database } from '../db/database.ts'
+import { SharedRead } from '../db/shared-read.ts'
 import { ServiceError } from '../errors.ts'
 import { hashApiKey, whyMalformed } from './api-key-format.ts'
 import { type KeyOptions, type OptionRow, readColumns, readOptions } from './key-options.ts'
@@ -31,11 +33,12 @@ export type KeyFinderOptions = {
 export class KeyFinder {
   readonly #options: Required<KeyFinderOptions>
   readonly #cache = new Map<string, { readonly found: Found; readonly untilMs: number }>()
-  readonly #optionReads: OptionReads
+  // Two reads: the second has the partition as a value, so that Citus asks only the worker that stores the account.
+  readonly #secrets = new SharedRead((hashes) => this.#readSecrets(hashes))
+  readonly #keys = new Map<number, SharedRead<KeyRow>>()
 
   constructor(options: KeyFinderOptions) {
     this.#options = { cacheMs: 1_000, cachedMax: 100_000, ...options }
-    this.#optionReads = new OptionReads(options.database)
   }
 
   /** Throws a 401 error when the key is malformed, unknown, revoked, disabled or expired. */
@@ -52,10 +55,10 @@ export class KeyFinder {
   }
 
   /** Reads the options from the database: a change on any node applies to every later request. */
-  async currentOptions(bearer: Bearer): Promise<KeyOptions> {
-    const current = await this.#optionReads.read(bearer)
-    if (current === undefined) throw new InvalidApiKeyError()
-    return current
+  async currentOptions({ partition, keyId }: Bearer): Promise<KeyOptions> {
+    const row = await this.#keysOf(partition).find(keyId)
+    if (row === undefined) throw new InvalidApiKeyError()
+    return readOptions(row)
   }
 
   /** Call it when the secrets or options of a key have changed. */
@@ -66,23 +69,10 @@ export class KeyFinder {
   }
 
   async #lookUp(key: string): Promise<Found> {
-    const { database } = this.#options
-    // Two statements: the second has the partition as a value, so that Citus asks only the worker that stores the account.
-    const [secret] = await database.queryPrepared<SecretRow>(
-      'find_secret',
-      `select partition, account_id, key_id, expires_at <= clock_timestamp() as rolled from api_key_hashes where hash = $1`,
-      [hashApiKey(key)],
-    )
+    const secret = await this.#secrets.find(hashApiKey(key).toString('hex'))
     if (secret === undefined) return 'unknown'
     const { partition, account_id: accountId, key_id: keyId } = secret
-    const [row] = await database.queryPrepared<FoundRow>(
-      'find_key',
-      `select k.revoked_at <= clock_timestamp() as revoked, k.disabled, k.expires_at <= clock_timestamp() as expired, a.address, a.wallet,
-              ${readColumns.map((column) => `k.${column}`)}
-         from api_keys k join accounts a on a.partition = k.partition and a.id = k.account_id
-        where k.partition = $1 and k.id = $2`,
-      [partition, keyId],
-    )
+    const row = await this.#keysOf(partition).find(keyId)
     if (row === undefined) return 'unknown'
     if (secret.rolled === true) return 'rolled'
     if (row.disabled) return 'disabled'
@@ -91,60 +81,37 @@ export class KeyFinder {
     const [depositAddress, x402Wallet] = [row.address ?? undefined, row.wallet ?? undefined]
     return { partition, accountId, keyId, depositAddress, x402Wallet, options: readOptions(row) }
   }
-}
 
-type OptionRead = {
-  /** Key id to partition. */
-  readonly keys: Map<string, number>
-  readonly options: Promise<ReadonlyMap<string, KeyOptions>>
-}
-
-/** Coalesces reads of options: calls that arrive during a query share the next one. */
-class OptionReads {
-  readonly #database: Database
-  #underWay: Promise<unknown> = Promise.resolve()
-  #next: OptionRead | undefined
-
-  constructor(database: Database) {
-    this.#database = database
-  }
-
-  /** Undefined when there is no such key. */
-  async read({ partition, keyId }: Pick<Bearer, 'partition' | 'keyId'>): Promise<KeyOptions | undefined> {
-    this.#next ??= this.#schedule()
-    const { keys, options }: OptionRead = this.#next
-    keys.set(keyId, partition)
-    return (await options).get(keyId)
-  }
-
-  #schedule(): OptionRead {
-    const keys = new Map<string, number>()
-    const options = this.#underWay.then(() => {
-      this.#next = undefined
-      return this.#query(keys)
-    })
-    this.#underWay = options.catch(() => {})
-    return { keys, options }
-  }
-
-  async #query(keys: ReadonlyMap<string, number>): Promise<ReadonlyMap<string, KeyOptions>> {
-    const read = (partition: number, ids: readonly string[]) =>
-      this.#database.queryPrepared<OptionRow & { readonly id: string }>(
-        'read_key_options',
-        `select k.id, ${readColumns.map((column) => `k.${column}`)} from api_keys k
-          where k.partition = $1 and k.id = any ($2::uuid[])`,
-        [partition, ids],
-      )
-    const byPartition = Map.groupBy(keys, ([, partition]) => partition)
-    const rows = await Promise.all(
-      [...byPartition].map(([partition, members]) =>
-        read(
-          partition,
-          members.map(([id]) => id),
-        ),
-      ),
+  async #readSecrets(hashes: readonly string[]): Promise<ReadonlyMap<string, SecretRow>> {
+    const rows = await this.#options.database.queryPrepared<SecretRow & { readonly hash: string }>(
+      'find_secrets',
+      `select encode(hash, 'hex') as hash, partition, account_id, key_id, expires_at <= clock_timestamp() as rolled
+         from api_key_hashes where hash = any ($1::bytea[])`,
+      [textArray(hashes.map((hash) => `\\x${hash}`))],
     )
-    return new Map(rows.flat().map((row) => [row.id, readOptions(row)]))
+    return new Map(rows.map((row) => [row.hash, row]))
+  }
+
+  /** Of one partition each, so that on Citus a worker that is down refuses no keys but its own. */
+  #keysOf(partition: number): SharedRead<KeyRow> {
+    let keys = this.#keys.get(partition)
+    if (keys === undefined) {
+      keys = new SharedRead((ids) => this.#readKeys(partition, ids))
+      this.#keys.set(partition, keys)
+    }
+    return keys
+  }
+
+  async #readKeys(partition: number, ids: readonly string[]): Promise<ReadonlyMap<string, KeyRow>> {
+    const rows = await this.#options.database.queryPrepared<KeyRow & { readonly id: string }>(
+      'find_keys',
+      `select k.id, k.revoked_at <= clock_timestamp() as revoked, k.disabled, k.expires_at <= clock_timestamp() as expired,
+              a.address, a.wallet, ${readColumns.map((column) => `k.${column}`)}
+         from api_keys k join accounts a on a.partition = k.partition and a.id = k.account_id
+        where k.partition = $1 and k.id = any ($2::uuid[])`,
+      [partition, plainArray(ids)],
+    )
+    return new Map(rows.map((row) => [row.id, row]))
   }
 }
 
@@ -166,7 +133,7 @@ type SecretRow = {
   readonly rolled: boolean | null
 }
 
-type FoundRow = OptionRow & {
+type KeyRow = OptionRow & {
   readonly revoked: boolean | null
   readonly expired: boolean | null
   readonly address: string | null

@@ -1,0 +1,41 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { SharedRead } from './shared-read.ts'
+
+test('calls during a read share the next one, and each gets what was read after it asked', async () => {
+  const reads: { readonly keys: readonly string[]; readonly answer: (value: number) => void }[] = []
+  const shared = new SharedRead<number>((keys) => {
+    const { promise, resolve } = Promise.withResolvers<ReadonlyMap<string, number>>()
+    reads.push({
+      keys,
+      answer: (value) => resolve(new Map(keys.filter((key) => key !== 'none').map((key) => [key, value]))),
+    })
+    return promise
+  })
+  const first = shared.find('a')
+  await Promise.resolve()
+  const later = [shared.find('a'), shared.find('b'), shared.find('none'), shared.find('b')]
+  reads[0]!.answer(1)
+  assert.equal(await first, 1)
+  reads[1]!.answer(2)
+  assert.deepEqual(await Promise.all(later), [2, 2, undefined, 2])
+  assert.deepEqual(
+    reads.map(({ keys }) => keys),
+    [['a'], ['a', 'b', 'none']],
+  )
+})
+
+test('a read that fails, fails for those who shared it, and not for the next', async () => {
+  let isDown = true
+  const shared = new SharedRead<string>(async (keys) => {
+    if (isDown) throw new Error('down')
+    return new Map(keys.map((key) => [key, key]))
+  })
+  const shares = await Promise.allSettled([shared.find('a'), shared.find('b')])
+  assert.deepEqual(
+    shares.map(({ status }) => status),
+    ['rejected', 'rejected'],
+  )
+  isDown = false
+  assert.equal(await shared.find('a'), 'a')
+})

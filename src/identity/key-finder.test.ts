@@ -1,0 +1,68 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { ledgerSuite } from '../../test/support/suites.ts'
+import type { Database } from '../db/database.ts'
+import { createAccount } from '../ledger/accounts.ts'
+import { createKey } from './api-keys.ts'
+import { KeyFinder } from './key-finder.ts'
+
+const ledger = ledgerSuite()
+
+test('keys that arrive together are looked up together', async () => {
+  const secrets = await createKeys(40, 1)
+  const { database, statements } = watched(ledger.database)
+  const finder = new KeyFinder({ database, now: () => 0 })
+  const unknown = `${secrets[0]!.slice(0, -4)}zzzz`
+  const bearers = await Promise.allSettled([...secrets, ...secrets, unknown].map((secret) => finder.find(secret)))
+  const found = bearers.flatMap((bearer) => (bearer.status === 'fulfilled' ? [bearer.value.keyId] : []))
+  assert.equal(found.length, 80)
+  assert.equal(new Set(found).size, 40)
+  assert.ok(bearers.at(-1)!.status === 'rejected')
+  assert.deepEqual(statements, ['find_secrets', 'find_keys'])
+  // Each of them is remembered.
+  await Promise.all(secrets.map((secret) => finder.find(secret)))
+  assert.equal(statements.length, 2)
+})
+
+test('keys whose part of the database is down are refused alone', async () => {
+  const secrets = await createKeys(24, 4)
+  const { database } = watched(ledger.database, (name, [partition]) => {
+    if (name === 'find_keys' && partition === 2) throw new Error('the worker is down')
+  })
+  const finder = new KeyFinder({ database, now: () => 0 })
+  const working = new KeyFinder({ database: ledger.database, now: () => 0 })
+  const found = await Promise.allSettled(secrets.map((secret) => finder.find(secret)))
+  const partitions = await Promise.all(secrets.map(async (secret) => (await working.find(secret)).partition))
+  assert.deepEqual(
+    found.map(({ status }) => status === 'fulfilled'),
+    partitions.map((partition) => partition !== 2),
+  )
+  const failed = found.find((one) => one.status === 'rejected')
+  assert.match(String(failed?.reason), /the worker is down/)
+})
+
+/** One for each of so many accounts. */
+async function createKeys(count: number, partitions: number): Promise<readonly string[]> {
+  const keys = Array.from({ length: count }, async () => {
+    const { id: accountId, partition } = await createAccount(ledger.database, 'many', partitions)
+    return createKey(ledger.database, { partition, accountId, name: 'one' })
+  })
+  return (await Promise.all(keys)).map(({ secret }) => secret)
+}
+
+/** Notes the prepared statements, and lets the test make some of them fail. */
+function watched(database: Database, before: (name: string, values: readonly unknown[]) => void = () => {}) {
+  const statements: string[] = []
+  const queryPrepared: Database['queryPrepared'] = async (name, text, values) => {
+    statements.push(name)
+    before(name, values)
+    return database.queryPrepared(name, text, values)
+  }
+  const others: Omit<Database, 'queryPrepared'> = {
+    query: (...call) => database.query(...call),
+    execute: (script) => database.execute(script),
+    transaction: (...call) => database.transaction(...call),
+    close: () => database.close(),
+  }
+  return { database: { ...others, queryPrepared }, statements }
+}
