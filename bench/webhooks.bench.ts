@@ -14,7 +14,6 @@ import { Holds } from '../src/ledger/holds.ts'
 import { renewLease } from '../src/ledger/nodes.ts'
 import { parse } from '../src/money/usdc.ts'
 import { openSafePost } from '../src/tools/web-tools.ts'
-import { createEndpoint } from '../src/webhooks/endpoints.ts'
 import { startChild } from './parts/child.ts'
 import type { DeadReceivers } from './parts/dead-receivers.ts'
 import { holdAndEnd } from './parts/hold-and-end.ts'
@@ -22,6 +21,7 @@ import { createPayers } from './parts/payers.ts'
 import { cpuMs, familyCpuMs } from './parts/process-usage.ts'
 import { median, round } from './parts/rounds.ts'
 import type { Bench } from './run.ts'
+import { createEndpoints, measureService } from './webhooks-service.ts'
 
 const accounts = 1_000
 const atOnce = 64
@@ -36,9 +36,9 @@ const rounds = 5
 const refusingUrl = 'http://127.0.0.1:9/'
 
 /**
- * A thousand accounts whose webhook endpoint is dead, beside the same accounts without endpoints: at a fixed load that the machine can
- * serve, and at as much as it can. Each end of a request is an event. The deliverer shares the process with the ledger's client, as in
- * a web process with the role `jobs`. Each situation has a database of its own.
+ * A thousand accounts whose webhook endpoint is dead, beside the same accounts without endpoints. Each end of a request is an event.
+ * First whole requests to the service; then the ledger alone, at a fixed load that the machine can serve and at as much as it can, with
+ * the deliverer in the process of the ledger's client, as in a web process. Each situation has a database of its own.
  */
 export const webhooksBench: Bench = {
   title: 'holds and ends of a thousand accounts whose webhook endpoints are dead, beside the same without endpoints',
@@ -52,6 +52,7 @@ export const webhooksBench: Bench = {
     const receivers = await startChild<object, DeadReceivers>(new URL('./parts/dead-receivers.ts', import.meta.url), {})
     stack.defer(() => receivers.stop())
     const { silentUrl, failingUrl } = receivers.ready
+    const served = await measureService(failingUrl, progress, scale)
     const situations: Situation[] = []
     for (const [name, url, isOld] of [
       ['no endpoints', undefined, false],
@@ -86,7 +87,7 @@ export const webhooksBench: Bench = {
     )
     // Awaited here: the databases are closed when this function returns.
     const sizes = await Promise.all(situations.map(countRows))
-    return [...rows, ...sizes]
+    return [...served, ...rows, ...sizes]
   },
 }
 
@@ -134,16 +135,7 @@ async function open(
   await migrate(database, fileURLToPath(new URL('../migrations/', import.meta.url)))
   await setUnsettledCap(database, parse('1000000000'))
   const payers = await createPayers(database, accounts)
-  if (endpointUrl !== undefined)
-    for (const { partition, accountId } of payers) {
-      const terms = { url: endpointUrl, types: ['request.ended'], description: 'dead' } as const
-      await database.transaction((connection) => createEndpoint(connection, { partition, accountId }, terms))
-    }
-  if (isOld)
-    await database.execute(
-      `update webhook_endpoints
-          set failures = 6, failing_since = now() - interval '1 hour', due_at = now() + random() * interval '15 minutes'`,
-    )
+  if (endpointUrl !== undefined) await createEndpoints(database, payers, endpointUrl, isOld)
   return { name, url: url.href, database, payers }
 }
 

@@ -9,7 +9,7 @@ import { beChild } from './child.ts'
 export type LoadOrder = {
   /** Of several, each connection keeps to one. */
   readonly url: string
-  /** Connections share these: one account each, or one for all. */
+  /** Of one account each. Each connection keeps to its own ones, in turn; with fewer accounts, connections share them. */
   readonly headers: readonly Readonly<Record<string, string>>[]
   readonly body: string
   readonly connections: number
@@ -69,11 +69,13 @@ async function run(order: LoadOrder): Promise<LoadReport> {
 
 async function work(order: LoadOrder, index: number, tally: Tally, goesOn: () => boolean): Promise<void> {
   const url = new URL(order.url)
-  const request = render(url, order.headers[index % order.headers.length]!, order.body)
+  const own = order.headers.filter((_, place) => (place - index) % order.connections === 0)
+  const used = own.length > 0 ? own : [order.headers[index % order.headers.length]!]
+  const requests = used.map((headers) => render(url, headers, order.body))
   if (order.rampMs !== undefined) await sleep((order.rampMs * index) / order.connections)
   while (goesOn()) {
     const socket = createConnection({ host: url.hostname, port: Number(url.port), noDelay: true })
-    await exchange(socket, request, tally, goesOn)
+    await exchange(socket, requests, tally, goesOn)
     socket.destroy()
   }
 }
@@ -87,8 +89,9 @@ function render(url: URL, headers: Readonly<Record<string, string>>, body: strin
 }
 
 /** Request after request on one connection, until the load is over or the connection is. */
-function exchange(socket: Socket, request: Buffer, tally: Tally, goesOn: () => boolean): Promise<void> {
+function exchange(socket: Socket, requests: readonly Buffer[], tally: Tally, goesOn: () => boolean): Promise<void> {
   return new Promise((resolve) => {
+    let sent = 0
     let askedMs = 0
     let lastMs = 0
     let head: Head | undefined
@@ -107,7 +110,7 @@ function exchange(socket: Socket, request: Buffer, tally: Tally, goesOn: () => b
       head = undefined
       received = Buffer.alloc(0)
       bodyBytes = 0
-      socket.write(request)
+      socket.write(requests[sent++ % requests.length]!)
     }
     const fail = (why: string) => {
       if (isOver) return

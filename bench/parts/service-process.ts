@@ -23,6 +23,7 @@ export type ServiceProcess = {
   readonly baseUrl: string
   readonly processes: number
   readonly database: Database
+  readonly databaseUrl: string
   /** Of the first web process. */
   readonly pid: number
   /** A key for each account. */
@@ -81,6 +82,7 @@ export async function startServiceProcess(options: ServiceOptions): Promise<Serv
       baseUrl,
       processes: webPids.length,
       database,
+      databaseUrl: postgres.url,
       pid: child.pid!,
       apiKeys,
       cpu: () => ({
