@@ -25,8 +25,8 @@ type MailRow = {
 }
 
 /**
- * Sends queued mail, in plain text. A mail is deleted once the server has taken it, so a process that dies in between sends it again, with the
- * same Message-ID. Run by one process at a time.
+ * Sends queued mail, in plain text. A mail is deleted once the server has taken it, so a process that dies in between sends it
+ * again, with the same Message-ID. Run by one process at a time.
  */
 export class Mailer {
   readonly #options: MailerOptions

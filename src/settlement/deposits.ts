@@ -273,8 +273,8 @@ async function searchRecent(parts: DepositParts, account: DepositAccount, surplu
 }
 
 /**
- * Searches older blocks, back to the service's first credited deposit, in several runs. The first sighting of a surplus is only noted: it may
- * come from two reads at different times. The second one raises an alarm, once.
+ * Searches older blocks, back to the service's first credited deposit, in several runs. The first sighting of a surplus is only
+ * noted: it may come from two reads at different times. The second one raises an alarm, once.
  */
 async function searchBefore(
   parts: DepositParts,

@@ -15,7 +15,8 @@ export type SigningRequest =
 
 /**
  * Moves money between an account, the seller and the gateway: `authorization` pays the seller, `return` gives credit back to the
- * account, `refund` gives credit back to a wallet that paid in advance, `deposit` moves USDC that arrived at the account's address into the gateway.
+ * account, `refund` gives credit back to a wallet that paid in advance, `deposit` moves USDC that arrived at the account's address
+ * into the gateway.
  */
 export type TransferRequest<Operation extends TransferOperation = TransferOperation> = {
   readonly operation: Operation

@@ -69,9 +69,10 @@ function pausesMs(): readonly number[] {
 }
 
 /**
- * Sends events to webhook endpoints: to each endpoint one at a time, in the order of its account's events; what fails is tried again
- * later, while newer events go on. Accounts are served in turn, and none may hold more than its share of the places. An attempt is in the database when it is over, so a process that dies repeats it. Run by one process at
- * a time: two would send everything twice.
+ * Sends events to webhook endpoints: to each endpoint one at a time, in the order of its account's events; what fails is tried
+ * again later, while newer events go on. Accounts are served in turn, and none may hold more than its share of the places. An
+ * attempt is in the database when it is over, so a process that dies repeats it. Run by one process at a time: two would send
+ * everything twice.
  */
 export class Deliverer {
   readonly #options: DelivererOptions

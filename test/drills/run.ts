@@ -6,7 +6,8 @@ import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type DrillRow, type DrillStep, tableVariable } from './drill.ts'
 
-// `npm run drill`: every drill whole, with a line per step, then one table. `npm run drill -- rolling` runs the files whose name contains that word.
+// `npm run drill`: every drill whole, with a line per step, then one table. `npm run drill -- rolling` runs the files whose name
+// contains that word.
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const words = process.argv.slice(2)

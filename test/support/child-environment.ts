@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url'
 
-/** A folder for Node's compile cache. `npm start` does not use it. */
+/** A folder for Node's compile cache, the one of `npm start`. */
 export const compileCache = fileURLToPath(new URL('../../node_modules/.cache/penny', import.meta.url))
 
 /**

@@ -26,8 +26,8 @@ function asGoPrints(value: number): string {
 }
 
 /**
- * As much of Helm's language as our chart uses: values by path, calls of the functions above and of `.Files.Get`, `if` with `else`, and `range` over a
- * map. Anything else is an error: then either the chart has become too clever, or this has to learn it.
+ * As much of Helm's language as our chart uses: values by path, calls of the functions above and of `.Files.Get`, `if` with `else`,
+ * and `range` over a map. Anything else is an error: then either the chart has become too clever, or this has to learn it.
  */
 export function renderTemplate(source: string, values: Values): string {
   const parts = source.split(/(\{\{-? ?.*? ?-?\}\})/)

@@ -15,11 +15,11 @@ export function modelsMarkdown(prices: PriceList): string {
   const amount = (atomic: bigint) => format(fromAtomic(atomic))
   const rows = models.map(
     (model) =>
-      `| \`${model.id}\`${model.id === prices.defaultModel ? ' (default)' : ''} | ${amount(model.inputPerMillion)} | ${amount(model.outputPerMillion)} | ${model.contextLength.toLocaleString('en')} | ${model.maxOutputTokens.toLocaleString('en')} |`,
+      `| \`${model.id}\`${model.id === prices.defaultModel ? ' (default)' : ''} | ${amount(model.inputPerMillion)} | ${amount(model.outputPerMillion)} | ${withCommas(model.contextLength)} | ${withCommas(model.maxOutputTokens)} |`,
   )
   const costs = examples.map(
     ({ name, input, output }) =>
-      `| ${name} | ${input.toLocaleString('en')} | ${output.toLocaleString('en')} | ${models.map((model) => format(costOf(model, input, output))).join(' | ')} |`,
+      `| ${name} | ${withCommas(input)} | ${withCommas(output)} | ${models.map((model) => format(costOf(model, input, output))).join(' | ')} |`,
   )
   return `# Models and prices
 
@@ -43,6 +43,11 @@ In USDC, without web search.
 |---|---:|---:|${models.map(() => '---:|').join('')}
 ${costs.join('\n')}
 `
+}
+
+/** Not `toLocaleString`: at the start of a process, that loads the rules of all languages. */
+function withCommas(count: number): string {
+  return String(count).replaceAll(/\B(?=(\d{3})+$)/g, ',')
 }
 
 function costOf(model: Model, input: number, output: number) {
