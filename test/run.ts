@@ -37,6 +37,7 @@ const slow = [
   'test/browser/overview.test.ts',
   'test/browser/owner.test.ts',
   'test/browser/pages.test.ts',
+  'test/browser/playground-settings.test.ts',
   'test/browser/playground-streams.test.ts',
   'test/browser/receipt.test.ts',
   'test/browser/settings.test.ts',

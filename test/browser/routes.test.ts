@@ -13,6 +13,7 @@ import { grantDeveloperSession, openAccountWithPasskey } from './person.ts'
 const dashboard = dashboardSuite({ SANDBOX_TOKENS_PER_SECOND: '0' })
 /** Only waited for by a visit that fails. */
 const settleMsMax = 60_000
+const settlePollMs = 50
 /** The document itself, then at most one redirect inside the page and one more for luck. */
 const navigationsMax = 3
 const parallelVisits = 2
@@ -202,7 +203,7 @@ async function reach(page: Page, where: string, check: (seen: Look) => void): Pr
 
 /** What the page shows once it answers, has its heading, and neither its router nor any part of it is loading. */
 async function settle(page: Page): Promise<Look> {
-  const handle = await page.waitForFunction(() => {
+  const look = () => {
     const { __TSR_ROUTER__: router } = self as unknown as { __TSR_ROUTER__?: { state: { status: string } } }
     const heading = document.querySelector('h1')
     if (router?.state.status !== 'idle' || heading === null) return false
@@ -212,7 +213,9 @@ async function settle(page: Page): Promise<Look> {
       alert: document.querySelector('main [role=alert]') !== null,
       text: document.querySelector('main')!.innerText,
     }
-  })
+  }
+  // Not with every frame, as it would by itself: without a graphics card each frame takes the processor.
+  const handle = await page.waitForFunction(look, undefined, { polling: settlePollMs })
   return (await handle.jsonValue()) as Look
 }
 
