@@ -41,7 +41,7 @@ const slow = [
   'test/browser/playground-streams.test.ts',
   'test/browser/receipt.test.ts',
   'test/browser/settings.test.ts',
-  'test/drills/{alerts,citus,copy-database,failover,image,rolling-restart}.test.ts',
+  'test/drills/{alerts,citus}.test.ts',
   'test/e2e/outside-database.test.ts',
   'test/e2e/recover.test.ts',
   'test/e2e/restore.test.ts',
