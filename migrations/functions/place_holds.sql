@@ -1,12 +1,12 @@
 -- Places a batch of holds. They are decided one after another in order of arrival, in memory, so that a refused hold does not count
--- against the others; then all are written together. With `p_is_repeated` the reply to an earlier run of some calls was lost: those
--- that the ledger has get the stored decision.
+-- against the others; then all are written together. Calls that the ledger has get the stored decision: a node that loses the reply
+-- sends them again, and the network may deliver the first statement after the second one, even after the request has ended.
 --
 -- `p_account_ids` and `p_key_ids` are distinct; `account_of` and `key_of` of a call are positions in them. Without `p_partition` the
 -- calls may be of any partitions: one PostgreSQL has all of them, and a batch over all costs as much as a batch of one.
 create function place_holds(
   p_partition smallint, p_node uuid, p_lease_until timestamptz, p_price_version text, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[],
-  p_calls hold_call[], p_is_repeated boolean
+  p_calls hold_call[]
 ) returns table (place bigint, decision text, authorized bigint, from_credit bigint, created_at timestamptz, spendable bigint,
                  in_flight bigint, limit_left bigint)
 language plpgsql
@@ -34,7 +34,7 @@ begin
   v_rules := read_hold_rules(p_cap, false);
   v_accounts := read_accounts(p_partition, p_account_ids);
   v_keys := read_keys(p_partition, p_key_ids, v_now);
-  v_stored := find_stored(p_partition, array(select c.id from unnest(p_calls) as c order by c.id), p_is_repeated);
+  v_stored := find_stored(p_partition, array(select c.id from unnest(p_calls) as c order by c.id));
 
   for i in 1 .. cardinality(p_calls) loop
     v_call := p_calls[i];

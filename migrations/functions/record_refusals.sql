@@ -16,7 +16,7 @@ begin
   v_minute := date_trunc('minute', v_now);
 
   -- A call whose reply was lost is repeated: a refusal that already has its row is not counted twice.
-  v_stored := find_stored(p_partition, array(select c.id from unnest(p_calls) as c order by c.id), true);
+  v_stored := find_stored(p_partition, array(select c.id from unnest(p_calls) as c order by c.id));
   select array_agg(c order by c.id) into v_new from unnest(p_calls) as c where c.id <> all (v_stored);
 
   select array_agg(row(n.id, n.account_id, n.key_id, n.model, n.stream, n.max_tokens, n.error_code)::refusal_call order by n.id)

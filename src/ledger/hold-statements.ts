@@ -36,8 +36,6 @@ export type PlacedCall = HoldDecision | 'ended' | 'key_changed'
  */
 export class HoldStatements {
   readonly #options: StatementOptions
-  /** Calls that were sent to the database. Sent again, such a call may be stored already. */
-  readonly #sent = new WeakSet<HoldCall>()
   #lease: { readonly until: Date; readonly readMs: number } | undefined
 
   constructor(options: StatementOptions) {
@@ -59,8 +57,6 @@ export class HoldStatements {
     const accountOf = calls.map((call) => accounts.of(call.payer.accountId))
     const keyOf = calls.map((call) => keys.of(call.payer.keyId))
     const { node, priceVersion, inFlightCap, failpoint } = this.#options
-    const isRepeated = calls.some((call) => this.#sent.has(call))
-    for (const call of calls) this.#sent.add(call)
     failpoint('before_hold_commit')
     const rows = await connection.queryPrepared<PlacedRow>('place_holds', placeHolds, [
       partition,
@@ -83,7 +79,6 @@ export class HoldStatements {
           optionsVersion,
         ]),
       ),
-      isRepeated,
     ])
     failpoint('after_hold_commit')
     const decisions: PlacedCall[] = []
@@ -243,7 +238,7 @@ export class HoldStatements {
 
 const placeHolds = `
   select place, decision, authorized, from_credit, created_at, spendable, in_flight, limit_left
-    from place_holds($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+    from place_holds($1, $2, $3, $4, $5, $6, $7, $8)`
 
 const payAndHold = `
   select place, decision, authorized, from_credit, created_at, spendable, in_flight, limit_left

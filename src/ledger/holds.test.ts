@@ -78,6 +78,29 @@ test('a request whose caller gave up before its hold was sent is either held and
   assert.deepEqual(await findViolations(database), [])
 })
 
+// The node lost the reply, held again on another connection and ended the request. Meanwhile the network kept the first statement.
+test('a hold that the database gets after its repetition has ended holds nothing', async () => {
+  const { database } = ledger
+  let late: (() => Promise<readonly unknown[]>) | undefined
+  const slow: Database = {
+    query: (...call) => database.query(...call),
+    queryPrepared: async (...call) => {
+      if (call[0] !== 'place_holds' || late !== undefined) return database.queryPrepared(...call)
+      late = () => database.queryPrepared(...call)
+      throw new Error('Query read timeout')
+    },
+    execute: (script) => database.execute(script),
+    transaction: (...call) => database.transaction(...call),
+    close: () => database.close(),
+  }
+  const holds = await openLedger(slow)
+  const payer = await openPayer(database, 10_000n)
+  await holds.end(voided(await hold(holds, payer, 1_000n)))
+  assert.partialDeepStrictEqual(await late!(), [{ decision: 'failed' }])
+  assert.equal((await findAccount(database, payer.partition, payer.accountId))?.held, 0n)
+  assert.deepEqual(await findViolations(database), [])
+})
+
 test('a database that is too busy for one more call refuses holds, and makes ends and tool calls wait', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 10_000n)

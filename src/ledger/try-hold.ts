@@ -11,8 +11,8 @@ const unusedId = '00000000-0000-0000-0000-000000000000'
 export async function tryHold(database: Database, partition: number): Promise<void> {
   await database.query('select partition, account_id, key_id from api_key_hashes where hash = $1', [Buffer.alloc(32)])
   await database.query('select decision from quote_hold($1, $2, $2, 1, 1)', [partition, unusedId])
-  await database.query(
-    `select place, decision from place_holds($1, $2, 'infinity', 'none', 1, '{}', '{}', '{}', false)`,
-    [partition, unusedId],
-  )
+  await database.query(`select place, decision from place_holds($1, $2, 'infinity', 'none', 1, '{}', '{}', '{}')`, [
+    partition,
+    unusedId,
+  ])
 }
