@@ -195,7 +195,7 @@ comment on column api_keys.allowed_models is 'Models the key may use; empty: all
 comment on column api_keys.max_request_cost is 'The most that one request may cost, searches included; null: no cap of its own.';
 comment on column api_keys.web_tools is 'False: web search and web fetch are never offered with this key.';
 comment on column api_keys.allowed_ips is 'Addresses and CIDR blocks the key may be used from; empty: all.';
-comment on column api_keys.options_version is 'Rises with every change of the options above. A hold names the version that allowed its request.';
+comment on column api_keys.options_version is 'Rises with every change of the options above and with every new secret. A hold names the version that allowed its request.';
 comment on column api_keys.limit_reached_at is 'When the event key.limit_reached was written. It is written once per window; changing the limit allows the next one.';
 comment on column api_keys.made_by is 'The person who made the key: members below admin see and change only their own keys. Null: made by a command or a management key.';
 comment on column api_keys.refusals is 'Refusals of the minute that begins at refusals_from.';

@@ -90,6 +90,8 @@ export class Gate {
     }
     if (access === 'key' || (access === 'key or session' && authorization !== undefined)) {
       const bearer = await authenticate(keys, visitor)
+      // No hold follows that would notice a key that was just revoked or rotated.
+      await keys.currentOptions(bearer)
       if (isHeavy) {
         this.#heavyOfKey.take(bearer.keyId)
         this.#heavyOfAccount.take(bearer.accountId)

@@ -15,6 +15,7 @@ import {
 import { ledgerSuite } from '../../test/support/suites.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import { fromAtomic, parse } from '../money/usdc.ts'
+import { hashApiKey } from './api-key-format.ts'
 import { createKey, listKeys, revokeKey, updateKey } from './api-keys.ts'
 import { KeyFinder } from './key-finder.ts'
 import { noOptions } from './key-options.ts'
@@ -43,6 +44,7 @@ test('the database can give no key back: it has a hash and a hint', async () => 
     partition,
     accountId,
     keyId: id,
+    secretHash: hashApiKey(secret).toString('hex'),
     depositAddress: undefined,
     x402Wallet: undefined,
     options: noOptions,

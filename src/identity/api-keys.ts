@@ -195,11 +195,10 @@ export async function rollKey(
        select $3, k.partition, k.account_id, k.id, $4 from api_keys k where k.partition = $1 and k.id = $2`,
       [partition, keyId, hashApiKey(secret), hintOf(secret)],
     )
-    await connection.query('update api_keys set hint = $3 where partition = $1 and id = $2', [
-      partition,
-      keyId,
-      hintOf(secret),
-    ])
+    await connection.query(
+      'update api_keys set hint = $3, options_version = options_version + 1 where partition = $1 and id = $2',
+      [partition, keyId, hintOf(secret)],
+    )
     await writeEvent(connection, account, 'key.updated', { id: keyId, changed: ['secret'] })
     await alongside?.(connection, keyId)
   })

@@ -1,10 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { codeOf, openLedger, openPayer } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import type { Database } from '../db/database.ts'
 import { createAccount } from '../ledger/accounts.ts'
-import { createKey } from './api-keys.ts'
-import { KeyFinder } from './key-finder.ts'
+import { KeyChangedError } from '../ledger/holds.ts'
+import { createRequestId } from '../ledger/request-id.ts'
+import { fromAtomic } from '../money/usdc.ts'
+import { createKey, revokeKey, rollKey } from './api-keys.ts'
+import { type Bearer, KeyFinder, RevokedApiKeyError } from './key-finder.ts'
 
 const ledger = ledgerSuite()
 
@@ -39,6 +43,29 @@ test('keys whose part of the database is down are refused alone', async () => {
   )
   const failed = found.find((one) => one.status === 'rejected')
   assert.match(String(failed?.reason), /the worker is down/)
+})
+
+test('a secret that was rotated and a key that was revoked elsewhere are remembered here, and buy nothing', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 10_000n)
+  const finder = new KeyFinder({ database: ledger.database, now: () => 0 })
+  const account = { partition: payer.partition, accountId: payer.accountId }
+  const place = async ({ keyId, options }: Bearer) => {
+    const requestId = createRequestId(payer.partition, Date.now())
+    const call = { requestId, model: 'gpt-5.6-terra', stream: false, maxTokens: 10, quote: fromAtomic(1_000n) }
+    return codeOf(await holds.place({ ...call, payer: { ...account, keyId }, optionsVersion: options.version }))
+  }
+  const rotated = await createKey(ledger.database, { ...account, name: 'rotated' })
+  const revoked = await createKey(ledger.database, { ...account, name: 'revoked' })
+  const before = await Promise.all([finder.find(rotated.secret), finder.find(revoked.secret)])
+  const { secret } = (await rollKey(ledger.database, rotated.id, 0))!
+  await revokeKey(ledger.database, revoked.id)
+  const after = await Promise.all([finder.find(rotated.secret), finder.find(revoked.secret)])
+  assert.deepEqual(after, before)
+  await assert.rejects(place(after[0]!), KeyChangedError)
+  assert.equal(await place(after[1]!), 'api_key_revoked')
+  for (const bearer of after) await assert.rejects(finder.currentOptions(bearer), RevokedApiKeyError)
+  await finder.currentOptions(await finder.find(secret))
 })
 
 /** One for each of so many accounts. */

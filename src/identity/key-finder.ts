@@ -10,6 +10,8 @@ export type Bearer = {
   readonly partition: number
   readonly accountId: string
   readonly keyId: string
+  /** Hash of the secret that was sent. Undefined when a session or a wallet uses the key. */
+  readonly secretHash: string | undefined
   readonly depositAddress: string | undefined
   /** Set for a wallet account, which pays over x402 and has no deposit address. */
   readonly x402Wallet: string | undefined
@@ -25,10 +27,9 @@ export type KeyFinderOptions = {
 }
 
 /**
- * Finds the bearer of a key, with a cache of one second. A stale entry cannot admit a revoked key: the ledger checks the key again,
- * under lock, when it places the hold. It cannot admit what the options forbid either: the hold names the version of the options that
- * were checked. Requests without a hold, and refusals, call `currentOptions` first. A rotated secret stops working immediately on this
- * node and within a second on the others. Of refusals only unknown keys are cached, so a key that is enabled again works immediately.
+ * Finds the bearer of a key, with a cache of one second. A stale entry admits nothing: the ledger checks the key again, under lock,
+ * when it places the hold, and the hold names the version of secret and options that were checked. Requests without a hold, and
+ * refusals, call `currentOptions` first. Of refusals only unknown keys are cached, so a key that is enabled again works immediately.
  */
 export class KeyFinder {
   readonly #options: Required<KeyFinderOptions>
@@ -47,15 +48,16 @@ export class KeyFinder {
     if (problem !== undefined) throw new InvalidApiKeyError(problem)
     const cached = this.#cache.get(key)
     if (cached !== undefined && cached.untilMs > this.#options.now()) return admit(cached.found)
-    const found = await this.#lookUp(key)
+    const found = await this.#lookUp(hashApiKey(key).toString('hex'))
     if (typeof found === 'string' && found !== 'unknown') return admit(found)
     if (this.#cache.size >= this.#options.cachedMax) this.#cache.clear()
     this.#cache.set(key, { found, untilMs: this.#options.now() + this.#options.cacheMs })
     return admit(found)
   }
 
-  /** Reads the options from the database: a change on any node applies to every later request. */
-  async currentOptions({ partition, keyId }: Bearer): Promise<KeyOptions> {
+  /** Checks the key again, in the database: a change on any node applies to every later request. Throws as `find` does. */
+  async currentOptions({ partition, keyId, secretHash }: Bearer): Promise<KeyOptions> {
+    if (secretHash !== undefined) return admit(await this.#lookUp(secretHash)).options
     const row = await this.#keysOf(partition).find(keyId)
     if (row === undefined) throw new InvalidApiKeyError()
     return readOptions(row)
@@ -68,8 +70,8 @@ export class KeyFinder {
     }
   }
 
-  async #lookUp(key: string): Promise<Found> {
-    const secret = await this.#secrets.find(hashApiKey(key).toString('hex'))
+  async #lookUp(secretHash: string): Promise<Found> {
+    const secret = await this.#secrets.find(secretHash)
     if (secret === undefined) return 'unknown'
     const { partition, account_id: accountId, key_id: keyId } = secret
     const row = await this.#keysOf(partition).find(keyId)
@@ -79,7 +81,7 @@ export class KeyFinder {
     if (row.revoked === true) return 'revoked'
     if (row.expired === true) return 'expired'
     const [depositAddress, x402Wallet] = [row.address ?? undefined, row.wallet ?? undefined]
-    return { partition, accountId, keyId, depositAddress, x402Wallet, options: readOptions(row) }
+    return { partition, accountId, keyId, secretHash, depositAddress, x402Wallet, options: readOptions(row) }
   }
 
   async #readSecrets(hashes: readonly string[]): Promise<ReadonlyMap<string, SecretRow>> {
