@@ -25,6 +25,18 @@ test('calls during a read share the next one, and each gets what was read after 
   )
 })
 
+test('a read that is stuck does not stop the next one', async () => {
+  const stuck = Promise.withResolvers<never>()
+  const shared = new SharedRead<string>(async (keys) =>
+    keys.includes('a') ? stuck.promise : new Map([['b', 'found']]),
+  )
+  const first = shared.find('a')
+  await Promise.resolve()
+  assert.equal(await shared.find('b'), 'found')
+  stuck.reject(new Error('Query read timeout'))
+  await assert.rejects(first)
+})
+
 test('a read that fails, fails for those who shared it, and not for the next', async () => {
   let isDown = true
   const shared = new SharedRead<string>(async (keys) => {

@@ -1,7 +1,10 @@
+/** The next read does not wait longer for one that is stuck, on a connection that died silently. */
+const turnMsMax = 250
+
 /** Reads rows by key, many with one statement: calls that arrive during a read share the next one. */
 export class SharedRead<Value> {
   readonly #read: (keys: readonly string[]) => Promise<ReadonlyMap<string, Value>>
-  #underWay: Promise<unknown> = Promise.resolve()
+  #turn: Promise<void> = Promise.resolve()
   #next: { readonly keys: Set<string>; readonly values: Promise<ReadonlyMap<string, Value>> } | undefined
 
   constructor(read: (keys: readonly string[]) => Promise<ReadonlyMap<string, Value>>) {
@@ -17,11 +20,19 @@ export class SharedRead<Value> {
 
   #schedule() {
     const keys = new Set<string>()
-    const values = this.#underWay.then(() => {
+    const values = this.#turn.then(() => {
       this.#next = undefined
-      return this.#read([...keys])
+      const read = this.#read([...keys])
+      this.#turn = new Promise((resolve) => {
+        const timer = setTimeout(resolve, turnMsMax)
+        const end = () => {
+          clearTimeout(timer)
+          resolve()
+        }
+        read.then(end, end)
+      })
+      return read
     })
-    this.#underWay = values.catch(() => {})
     return { keys, values }
   }
 }
