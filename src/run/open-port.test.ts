@@ -9,11 +9,13 @@ const config = readConfig({ PORT: '0', REQUESTS_MAX: '2' })
 async function open(stack: AsyncDisposableStack) {
   const opened = await openPort({ config, log: {} as never, stack, onProgress() {}, signal: undefined })
   /** Resolves when the request has arrived; its answer comes later. */
-  const send = async (path: string) => {
+  const send = async (path: string, signal?: AbortSignal) => {
     const arrived = once(opened.server, 'request')
-    const answer = fetch(`http://127.0.0.1:${opened.port}${path}`)
-    await arrived
-    return { answer }
+    const answer = fetch(`http://127.0.0.1:${opened.port}${path}`, { signal: signal ?? null })
+    // Awaited later, and it may fail before that.
+    answer.catch(() => {})
+    const [, outgoing] = await arrived
+    return { answer, closed: once(outgoing, 'close') }
   }
   return { opened, send }
 }
@@ -28,6 +30,20 @@ test('requests that arrive while the service starts wait for it, up to a limit, 
   const all = [...early, await send('/fourth')]
   const texts = await Promise.all(all.map(async ({ answer }) => (await answer).text()))
   assert.deepEqual(texts, ['/first', '/second', '/fourth'])
+})
+
+test('while the service starts, probes are answered, and a client that leaves gives its place back', async () => {
+  await using stack = new AsyncDisposableStack()
+  const { opened, send } = await open(stack)
+  for (const path of ['/readyz', '/healthz'])
+    assert.equal((await fetch(`http://127.0.0.1:${opened.port}${path}`)).status, 503)
+  const leaving = new AbortController()
+  const gone = [await send('/first', leaving.signal), await send('/second', leaving.signal)]
+  leaving.abort()
+  await Promise.all(gone.map(({ closed }) => closed))
+  const { answer } = await send('/third')
+  opened.serve((incoming, outgoing) => void outgoing.end(incoming.url))
+  assert.equal(await (await answer).text(), '/third')
 })
 
 test('a start that fails answers the requests that waited for it, and closes the port', async () => {

@@ -78,16 +78,25 @@ export type OpenedServer = {
   serve(app: ReturnType<typeof createApp>): void
 }
 
+/** A request that the start keeps waiting for longer is refused: its client, or a load balancer, may try another machine. */
+const startWaitMsMax = 10_000
+
 /** Binds the port before the slower parts of a start. */
 export async function openPort({ config, stack }: StartContext): Promise<OpenedServer> {
   const server = openServer(config.requestsMax)
   const wasted = new WastedConnections({ now })
   if (!config.trustProxy) wasted.guard(server)
   const publicUrl = await listen(server, config)
-  const early: [IncomingMessage, ServerResponse][] = []
+  const early = new Map<ServerResponse, IncomingMessage>()
   const wait = (incoming: IncomingMessage, outgoing: ServerResponse) => {
-    if (early.length < config.requestsMax) early.push([incoming, outgoing])
-    else answerStarting(publicUrl, outgoing)
+    const isProbe = incoming.url === '/readyz' || incoming.url === '/healthz'
+    if (isProbe || early.size >= config.requestsMax) return answerStarting(publicUrl, outgoing)
+    early.set(outgoing, incoming)
+    const timer = setTimeout(() => early.delete(outgoing) && answerStarting(publicUrl, outgoing), startWaitMsMax)
+    outgoing.once('close', () => {
+      clearTimeout(timer)
+      early.delete(outgoing)
+    })
   }
   server.on('request', wait)
   const begun = new BegunAnswers()
@@ -98,7 +107,8 @@ export async function openPort({ config, stack }: StartContext): Promise<OpenedS
   )
   // If the start fails after this point, no open port without a server may remain, and nobody may wait for it.
   stack.defer(() => {
-    for (const [, outgoing] of early.splice(0)) answerStarting(publicUrl, outgoing)
+    for (const outgoing of early.keys()) answerStarting(publicUrl, outgoing)
+    early.clear()
     server.close()
   })
   return {
@@ -109,7 +119,9 @@ export async function openPort({ config, stack }: StartContext): Promise<OpenedS
     serve(app) {
       server.on('request', app)
       server.off('request', wait)
-      for (const request of early.splice(0)) app(...request)
+      const waiting = [...early]
+      early.clear()
+      for (const [outgoing, incoming] of waiting) app(incoming, outgoing)
     },
   }
 }
