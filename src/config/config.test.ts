@@ -83,6 +83,7 @@ test('every secret is removed from the environment, and nothing else', () => {
     EXA_API_KEY: key,
     BRAVE_API_KEY: key,
     TAVILY_API_KEY: key,
+    SMTP_URL: 'smtp://penny:password@127.0.0.1:25',
     CHAIN_RPC_URL: 'http://127.0.0.1:1/v2/key',
   }
   const { CHAIN_RPC_URL: _, ...others } = chain
@@ -92,6 +93,7 @@ test('every secret is removed from the environment, and nothing else', () => {
     describeConfig(environment, reader).filter(({ value }) => value?.includes('(hidden)')),
   )
   for (const { name } of hidden) assert.ok(name in secrets, name)
+  for (const [name, { isSecret }] of Object.entries(settings)) assert.ok(isSecret !== true || name in secrets, name)
   removeSecrets(environment)
   assert.deepEqual(environment, rest)
 })

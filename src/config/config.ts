@@ -196,8 +196,8 @@ export function childEnvironment(environment: Environment = process.env): Record
   return Object.fromEntries(names.map((name) => [name, environment[name]!]))
 }
 
-/** DATABASE_URL and CHAIN_RPC_URL may contain a password or an API key. */
-const secretName = /^(DATABASE_URL|CHAIN_RPC_URL|.+_(KEY|TOKEN|HEADERS))$/
+/** The URLs may contain a password or an API key. */
+const secretName = /^(DATABASE_URL|CHAIN_RPC_URL|SMTP_URL|.+_(KEY|TOKEN|HEADERS))$/
 
 /**
  * Removes secrets from `process.env` once the configuration is read, so that code with access to it cannot find them. /proc still
