@@ -282,7 +282,7 @@ test('a launcher that would have to fetch something and may not write says in on
       process.execPath,
       ['--import', nobody, join(folder, 'bin/penny.mjs'), 'start'],
       // A data folder that can be made, so that only the packages are missing.
-      { encoding: 'utf8', env: { ...process.env, DATA_DIR: join(tmpdir(), `penny-data-${process.pid}`) } },
+      { encoding: 'utf8', env: { ...process.env, PORT: '0', DATA_DIR: join(tmpdir(), `penny-data-${process.pid}`) } },
     )
     assert.equal(status, 1)
     assert.match(

@@ -27,7 +27,7 @@ export class Downloads {
   constructor(limits: DownloadLimits) {
     this.#limits = limits
     const { filesMax } = limits
-    this.#places = new Shares({ what: 'such downloads', capacity: filesMax, floor: Math.floor(filesMax / 4) })
+    this.#places = new Shares({ what: 'downloads', capacity: filesMax, floor: Math.floor(filesMax / 4) })
   }
 
   start({ owner, outgoing }: RowReader, { lines, type, name }: DownloadedFile): Response {

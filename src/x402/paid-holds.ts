@@ -109,7 +109,7 @@ export class PaidHolds {
     }
     const claim = await claimPayment(database, payment)
     if (claim === 'used') throw new PaymentUsedError(terms)
-    if (claim === 'taken') throw new PaymentUnknownError('Another request has just come with the same payment.')
+    if (claim === 'taken') throw new PaymentUnknownError('Another request is using this payment.')
     failpoint('after_x402_claim')
     const gatewayId = await this.#handIn(payment, { message, signature }, claim === 'reclaimed')
     failpoint('after_x402_settle')

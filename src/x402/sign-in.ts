@@ -68,11 +68,11 @@ export type SignIn = { readonly address: Address; readonly nonce: string; readon
 /** Reads the `SIGN-IN-WITH-X` header and checks its signature. Writes nothing. Throws `SignInRefusedError`. */
 export function readSignIn(header: string, terms: X402Terms, nowMs: number): SignIn {
   const parsed = shape.safeParse(decodeHeader(header))
-  if (!parsed.success) throw new SignInRefusedError('the header has not the form of the challenge in the 402')
+  if (!parsed.success) throw new SignInRefusedError('its format is not that of the challenge in the 402')
   const proof = parsed.data
   const { host, origin } = new URL(terms.publicUrl)
   if (proof.domain !== host || URL.parse(proof.uri)?.origin !== origin) {
-    throw new SignInRefusedError(`it was signed for another place than ${host}`)
+    throw new SignInRefusedError(`it was signed for another site, expected ${host}`)
   }
   if (proof.chainId !== terms.network)
     throw new SignInRefusedError(`it was signed for another chain than ${terms.network}`)

@@ -27,7 +27,10 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'Send `Authorization: Bearer penny_…` with a key of this service.',
   ],
   api_key_expired: ['The API key has expired.', 'Create a new key.'],
-  api_key_revoked: ['The API key was revoked or is disabled.', 'Enable the key, or create a new one.'],
+  api_key_revoked: [
+    'The API key was revoked, rotated or disabled.',
+    'Use the new secret, enable the key, or create a new one.',
+  ],
   account_suspended: [
     'The operator has suspended the account. Nothing was held.',
     'Contact the operator. You can still withdraw the balance.',

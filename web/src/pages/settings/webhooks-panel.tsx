@@ -28,7 +28,7 @@ const typeWords: Readonly<Record<EventType, string>> = {
   'key.updated': 'A key was changed',
   'key.revoked': 'A key was revoked',
   'key.limit_reached': 'A key reached its limit',
-  'session.created': 'Somebody signed in',
+  'session.created': 'A member signed in',
   'member.changed': 'A member joined, changed or left',
   'webhook.disabled': 'Another webhook was disabled',
   'alert.fired': 'An alert fired',
