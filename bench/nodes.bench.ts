@@ -1,5 +1,4 @@
-import { chatBody } from './parts/chat-body.ts'
-import type { LoadOrder, LoadReport } from './parts/load.ts'
+import { askService, type ServiceSample } from './parts/ask-service.ts'
 import { openLine } from './parts/open-line.ts'
 import { median, round } from './parts/rounds.ts'
 import { type ServiceProcess, startServiceProcess } from './parts/service-process.ts'
@@ -19,8 +18,6 @@ const warmUpMsMax = 15_000
 const roundMs = 3_000
 const rounds = 5
 
-type Sample = { readonly perSecond: number; readonly p50: number; readonly web: number; readonly postgres: number }
-
 /**
  * One, two and four web processes on one port and one PostgreSQL, round by round in turn. Where there are fewer cores than processes, this
  * does not show how much faster more processes are, but what it costs that each of them has its own batches.
@@ -39,14 +36,14 @@ export const nodesBench: Bench = {
         stack.defer(() => service.stop())
         services.set(processes, service)
         const order = { connections: 64, durationMs: warmUpMsMax, requestsMax: warmUpRequests * processes }
-        await measure(load.ask, service, order)
+        await askService(load, service, order)
       }
-      const samples = cases.map((): Sample[] => [])
+      const samples = cases.map((): ServiceSample[] => [])
       for (let turn = 1; turn <= Math.max(1, Math.round(rounds * scale)); turn += 1) {
         progress(`round ${turn}`)
         for (const [index, { processes, connections }] of cases.entries()) {
           const order = { connections, durationMs: roundMs, requestsMax: undefined }
-          samples[index]!.push(await measure(load.ask, services.get(processes)!, order))
+          samples[index]!.push(await askService(load, services.get(processes)!, order))
         }
       }
       return cases.map(({ processes, connections }, index) => ({
@@ -60,26 +57,8 @@ export const nodesBench: Bench = {
   },
 }
 
-async function measure(
-  ask: (order: LoadOrder) => Promise<LoadReport>,
-  service: ServiceProcess,
-  order: Pick<LoadOrder, 'connections' | 'durationMs' | 'requestsMax'>,
-): Promise<Sample> {
-  const before = service.cpu()
-  const { requests, seconds, failures, failure, latency } = await ask({
-    url: `${service.baseUrl}/chat/completions`,
-    headers: service.apiKeys.map((key) => ({ authorization: `Bearer ${key}` })),
-    body: chatBody(),
-    ...order,
-  })
-  if (failures > 0) throw new Error(`${failures} requests failed: ${failure}`)
-  const after = service.cpu()
-  const perRequest = (part: 'web' | 'postgres') => ((after[part] - before[part]) * 1000) / requests
-  return { perSecond: requests / seconds, p50: latency.p50, web: perRequest('web'), postgres: perRequest('postgres') }
-}
-
-function tabulate(service: ServiceProcess, samples: readonly Sample[], ofOne: readonly Sample[]) {
-  const of = (read: (sample: Sample) => number) => median(samples.map(read))
+function tabulate(service: ServiceProcess, samples: readonly ServiceSample[], ofOne: readonly ServiceSample[]) {
+  const of = (read: (sample: ServiceSample) => number) => median(samples.map(read))
   return {
     per_second: Math.round(of((sample) => sample.perSecond)),
     'per_second/one': round(median(samples.map((sample, turn) => sample.perSecond / ofOne[turn]!.perSecond))),

@@ -2,9 +2,9 @@ import type { Database } from '../src/db/database.ts'
 import { deliverWebhooks } from '../src/jobs/deliver-webhooks.ts'
 import { openSafePost } from '../src/tools/web-tools.ts'
 import { createEndpoint } from '../src/webhooks/endpoints.ts'
-import { chatBody } from './parts/chat-body.ts'
+import { askService, type ServiceSample } from './parts/ask-service.ts'
 import { openLine } from './parts/open-line.ts'
-import { median, round } from './parts/rounds.ts'
+import { besideWithout } from './parts/rounds.ts'
 import { type ServiceProcess, startServiceProcess } from './parts/service-process.ts'
 
 const accounts = 1_000
@@ -13,14 +13,6 @@ const warmUpRequests = 20_000
 const warmUpMsMax = 30_000
 const roundMs = 5_000
 const rounds = 7
-
-type Sample = {
-  readonly perSecond: number
-  readonly p50: number
-  readonly p99: number
-  readonly webUs: number
-  readonly postgresUs: number
-}
 
 /** An endpoint for each account. Old ones have failed for an hour and are tried every quarter of an hour; the others were never tried. */
 export async function createEndpoints(
@@ -40,6 +32,18 @@ export async function createEndpoints(
     )
 }
 
+/** Delivers to receivers on this machine. */
+export function startDeliverer(database: Database, databaseUrl: string, onAttempt: () => void) {
+  return deliverWebhooks({
+    database,
+    databaseUrl,
+    post: openSafePost({ publicUrl: 'https://bench.invalid', version: 'bench', allowsLoopback: true }),
+    onDisabled() {},
+    onAttempt,
+    onError: (error) => console.error(error),
+  })
+}
+
 /**
  * Buffered requests through three services, in turn: their accounts have no endpoints, old dead ones, and ones that die together. The
  * deliverer runs in this process, as on a machine of its own.
@@ -47,23 +51,13 @@ export async function createEndpoints(
 export async function measureService(deadUrl: string, progress: (line: string) => void, scale: number) {
   await using stack = new AsyncDisposableStack()
   const { origin, load } = await openLine(stack)
-  const ask = async ({ baseUrl, apiKeys, cpu }: ServiceProcess, durationMs: number, requestsMax?: number) => {
-    const before = cpu()
-    const { requests, seconds, latency, failures, failure } = await load.ask({
-      url: `${baseUrl}/chat/completions`,
-      headers: apiKeys.map((key) => ({ authorization: `Bearer ${key}` })),
-      body: chatBody(),
-      connections,
-      durationMs,
-      requestsMax,
-    })
-    if (failures > 0) throw new Error(`${failures} requests failed: ${failure}`)
-    const after = cpu()
-    const perRequest = (part: 'web' | 'postgres') => ((after[part] - before[part]) * 1000) / requests
-    const { p50, p99 } = latency
-    return { perSecond: requests / seconds, p50, p99, webUs: perRequest('web'), postgresUs: perRequest('postgres') }
-  }
-  const subjects: { readonly endpoints: string; readonly service: ServiceProcess; readonly samples: Sample[] }[] = []
+  const ask = (service: ServiceProcess, durationMs: number, requestsMax?: number) =>
+    askService(load, service, { connections, durationMs, requestsMax })
+  const subjects: {
+    readonly endpoints: string
+    readonly service: ServiceProcess
+    readonly samples: ServiceSample[]
+  }[] = []
   for (const [endpoints, areOld] of [
     ['no endpoints', undefined],
     ['answer 500, for an hour', true],
@@ -79,14 +73,7 @@ export async function measureService(deadUrl: string, progress: (line: string) =
       )
       await createEndpoints(service.database, owners, deadUrl, areOld)
     }
-    const job = deliverWebhooks({
-      database: service.database,
-      databaseUrl: service.databaseUrl,
-      post: openSafePost({ publicUrl: 'https://bench.invalid', version: 'bench', allowsLoopback: true }),
-      onDisabled() {},
-      onAttempt() {},
-      onError: (error) => console.error(error),
-    })
+    const job = startDeliverer(service.database, service.databaseUrl, () => {})
     stack.defer(() => job.stop())
     subjects.push({ endpoints, service, samples: [] })
   }
@@ -95,23 +82,15 @@ export async function measureService(deadUrl: string, progress: (line: string) =
     for (const { service, samples } of subjects) samples.push(await ask(service, roundMs))
   }
   const without = subjects[0]!.samples
-  return subjects.map(({ endpoints, samples }) => {
-    const of = (read: (sample: Sample) => number) => round(median(samples.map(read)))
-    const ratio = (read: (sample: Sample) => number) =>
-      round(median(samples.map((sample, turn) => read(sample) / read(without[turn]!))))
-    return {
-      requests_to: 'the service',
-      endpoints,
-      per_second: of(({ perSecond }) => perSecond),
-      'per_second/without': ratio(({ perSecond }) => perSecond),
-      p50_ms: of(({ p50 }) => p50),
-      'p50/without': ratio(({ p50 }) => p50),
-      p99_ms: of(({ p99 }) => p99),
-      'p99/without': ratio(({ p99 }) => p99),
-      web_cpu_us: of(({ webUs }) => webUs),
-      'web_cpu/without': ratio(({ webUs }) => webUs),
-      postgres_cpu_us: of(({ postgresUs }) => postgresUs),
-      'postgres_cpu/without': ratio(({ postgresUs }) => postgresUs),
-    }
-  })
+  return subjects.map(({ endpoints, samples }) => ({
+    requests_to: 'the service',
+    endpoints,
+    ...besideWithout(samples, without, {
+      per_second: ({ perSecond }) => perSecond,
+      p50_ms: ({ p50 }) => p50,
+      p99_ms: ({ p99 }) => p99,
+      web_cpu_us: ({ web }) => web,
+      postgres_cpu_us: ({ postgres }) => postgres,
+    }),
+  }))
 }

@@ -7,21 +7,19 @@ import { fileURLToPath } from 'node:url'
 import { type Database, openDatabase } from '../src/db/database.ts'
 import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
 import { migrate } from '../src/db/migrate.ts'
-import { deliverWebhooks } from '../src/jobs/deliver-webhooks.ts'
 import { setUnsettledCap } from '../src/ledger/accounts.ts'
 import type { Payer } from '../src/ledger/hold-calls.ts'
 import { Holds } from '../src/ledger/holds.ts'
 import { renewLease } from '../src/ledger/nodes.ts'
 import { parse } from '../src/money/usdc.ts'
-import { openSafePost } from '../src/tools/web-tools.ts'
 import { startChild } from './parts/child.ts'
 import type { DeadReceivers } from './parts/dead-receivers.ts'
 import { holdAndEnd } from './parts/hold-and-end.ts'
 import { createPayers } from './parts/payers.ts'
 import { cpuMs, familyCpuMs } from './parts/process-usage.ts'
-import { median, round } from './parts/rounds.ts'
+import { besideWithout, median, round } from './parts/rounds.ts'
 import type { Bench } from './run.ts'
-import { createEndpoints, measureService } from './webhooks-service.ts'
+import { createEndpoints, measureService, startDeliverer } from './webhooks-service.ts'
 
 const accounts = 1_000
 const atOnce = 64
@@ -150,14 +148,7 @@ async function measure(
   await renewLease(database, node, 3_600_000)
   const holds = new Holds({ database, node, priceVersion: 'bench', inFlightCap: parse('1') })
   let attempts = 0
-  const job = deliverWebhooks({
-    database,
-    databaseUrl: url,
-    post: openSafePost({ publicUrl: 'https://bench.invalid', version: 'bench', allowsLoopback: true }),
-    onDisabled: () => {},
-    onAttempt: () => void (attempts += 1),
-    onError: (error) => console.error(error),
-  })
+  const job = startDeliverer(database, url, () => void (attempts += 1))
   const before = { node: cpuMs(process.pid), postgres: familyCpuMs(postmaster) }
   const latencies =
     rate === undefined ? await inTurn(holds, payers, durationMs) : await atRate(holds, payers, durationMs, rate)
@@ -216,19 +207,14 @@ async function atRate(holds: Holds, payers: readonly Payer[], durationMs: number
 
 function tabulate(own: readonly Sample[], without: readonly Sample[]) {
   const of = (read: (sample: Sample) => number) => round(median(own.map(read)))
-  const ratio = (read: (sample: Sample) => number) =>
-    round(median(own.map((sample, turn) => read(sample) / read(without[turn]!))))
   return {
-    per_second: of(({ perSecond }) => perSecond),
-    'per_second/without': ratio(({ perSecond }) => perSecond),
-    p50_ms: of(({ p50 }) => p50),
-    'p50/without': ratio(({ p50 }) => p50),
-    p99_ms: of(({ p99 }) => p99),
-    'p99/without': ratio(({ p99 }) => p99),
-    node_cpu_us: of(({ nodeUs }) => nodeUs),
-    'node_cpu/without': ratio(({ nodeUs }) => nodeUs),
-    postgres_cpu_us: of(({ postgresUs }) => postgresUs),
-    'postgres_cpu/without': ratio(({ postgresUs }) => postgresUs),
+    ...besideWithout(own, without, {
+      per_second: ({ perSecond }) => perSecond,
+      p50_ms: ({ p50 }) => p50,
+      p99_ms: ({ p99 }) => p99,
+      node_cpu_us: ({ nodeUs }) => nodeUs,
+      postgres_cpu_us: ({ postgresUs }) => postgresUs,
+    }),
     attempts: of(({ attempts }) => attempts),
     heap_mib: of(({ heapMiB }) => heapMiB),
   }

@@ -9,7 +9,7 @@ import { beChild } from './child.ts'
 export type LoadOrder = {
   /** Of several, each connection keeps to one. */
   readonly url: string
-  /** Of one account each. Each connection keeps to its own ones, in turn; with fewer accounts, connections share them. */
+  /** One set for each account. A connection uses its share of them in turn; if there are fewer than connections, they are shared. */
   readonly headers: readonly Readonly<Record<string, string>>[]
   readonly body: string
   readonly connections: number

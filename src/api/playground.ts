@@ -36,7 +36,7 @@ export async function createPlaygroundCompletion(
       const account = await findAccount(database, key.partition, accountId)
       const { partition, id, options } = key
       const [depositAddress, x402Wallet] = [account?.address, account?.wallet]
-      const bearer = { partition, accountId, keyId: id, secretHash: undefined, depositAddress, x402Wallet, options }
+      const bearer = { partition, accountId, keyId: id, depositAddress, x402Wallet, options }
       return { bearer, body: Buffer.from(JSON.stringify(chat)) }
     }
   })

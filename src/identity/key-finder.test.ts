@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { codeOf, openLedger, openPayer } from '../../test/support/ledger.ts'
+import { replaceIn } from '../../test/support/replace-in-database.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import type { Database } from '../db/database.ts'
 import { createAccount } from '../ledger/accounts.ts'
@@ -68,7 +69,7 @@ test('a secret that was rotated and a key that was revoked elsewhere are remembe
   await finder.currentOptions(await finder.find(secret))
 })
 
-/** One for each of so many accounts. */
+/** Creates accounts with one key each, and returns the secrets. */
 async function createKeys(count: number, partitions: number): Promise<readonly string[]> {
   const keys = Array.from({ length: count }, async () => {
     const { id: accountId, partition } = await createAccount(ledger.database, 'many', partitions)
@@ -80,16 +81,12 @@ async function createKeys(count: number, partitions: number): Promise<readonly s
 /** Notes the prepared statements, and lets the test make some of them fail. */
 function watched(database: Database, before: (name: string, values: readonly unknown[]) => void = () => {}) {
   const statements: string[] = []
-  const queryPrepared: Database['queryPrepared'] = async (name, text, values) => {
-    statements.push(name)
-    before(name, values)
-    return database.queryPrepared(name, text, values)
-  }
-  const others: Omit<Database, 'queryPrepared'> = {
-    query: (...call) => database.query(...call),
-    execute: (script) => database.execute(script),
-    transaction: (...call) => database.transaction(...call),
-    close: () => database.close(),
-  }
-  return { database: { ...others, queryPrepared }, statements }
+  const noted = replaceIn(database, {
+    async queryPrepared(name, text, values) {
+      statements.push(name)
+      before(name, values)
+      return database.queryPrepared(name, text, values)
+    },
+  })
+  return { database: noted, statements }
 }

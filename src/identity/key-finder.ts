@@ -10,8 +10,8 @@ export type Bearer = {
   readonly partition: number
   readonly accountId: string
   readonly keyId: string
-  /** Hash of the secret that was sent. Undefined when a session or a wallet uses the key. */
-  readonly secretHash: string | undefined
+  /** Hash of the secret that was sent. Left out when a session or a wallet uses the key. */
+  readonly secretHash?: string
   readonly depositAddress: string | undefined
   /** Set for a wallet account, which pays over x402 and has no deposit address. */
   readonly x402Wallet: string | undefined

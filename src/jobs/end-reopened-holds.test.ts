@@ -11,8 +11,9 @@ import {
   searchPrice,
   voided,
 } from '../../test/support/ledger.ts'
+import { replaceIn } from '../../test/support/replace-in-database.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
-import type { Connection, Database } from '../db/database.ts'
+import type { Connection } from '../db/database.ts'
 import { findAccount } from '../ledger/accounts.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import { fromAtomic } from '../money/usdc.ts'
@@ -36,14 +37,11 @@ async function openNode() {
       })
     return result!.value
   }
-  const database: Database = {
-    query: (...call) => ledger.database.query(...call),
+  const database = replaceIn(ledger.database, {
     queryPrepared: (...call) =>
       isLosing ? onPrimary((primary) => primary.queryPrepared(...call)) : ledger.database.queryPrepared(...call),
-    execute: (script) => ledger.database.execute(script),
-    transaction: (...call) => ledger.database.transaction(...call),
     close: async () => {},
-  }
+  })
   const holds = await openLedger(database)
   return {
     holds,

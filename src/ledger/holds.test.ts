@@ -19,6 +19,7 @@ import {
   voided,
 } from '../../test/support/ledger.ts'
 import { testDatabase } from '../../test/support/postgres.ts'
+import { replaceIn } from '../../test/support/replace-in-database.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { until } from '../../test/support/until.ts'
 import { type Database, openDatabase } from '../db/database.ts'
@@ -82,17 +83,13 @@ test('a request whose caller gave up before its hold was sent is either held and
 test('a hold that the database gets after its repetition has ended holds nothing', async () => {
   const { database } = ledger
   let late: (() => Promise<readonly unknown[]>) | undefined
-  const slow: Database = {
-    query: (...call) => database.query(...call),
-    queryPrepared: async (...call) => {
+  const slow = replaceIn(database, {
+    async queryPrepared(...call) {
       if (call[0] !== 'place_holds' || late !== undefined) return database.queryPrepared(...call)
       late = () => database.queryPrepared(...call)
       throw new Error('Query read timeout')
     },
-    execute: (script) => database.execute(script),
-    transaction: (...call) => database.transaction(...call),
-    close: () => database.close(),
-  }
+  })
   const holds = await openLedger(slow)
   const payer = await openPayer(database, 10_000n)
   await holds.end(voided(await hold(holds, payer, 1_000n)))
@@ -117,29 +114,21 @@ test('a database that is too busy for one more call refuses holds, and makes end
 
 /** A database that is not asked for holds before `sent`. */
 function askedForHoldsAfter(sent: Promise<void>, database: Database): Database {
-  return {
-    query: (...call) => database.query(...call),
+  return replaceIn(database, {
     async queryPrepared(name, ...call) {
       if (name === 'place_holds') await sent
       return database.queryPrepared(name, ...call)
     },
-    execute: (script) => database.execute(script),
-    transaction: (...call) => database.transaction(...call),
-    close: () => database.close(),
-  }
+  })
 }
 
 /** A database that can be told to answer the next prepared calls as one with a full waiting line does. */
 function crowdable(database: Database) {
   const full = openDatabase({ url: 'postgresql://127.0.0.1/none', poolMax: 1, waitingMax: 0, applicationName: 'full' })
   let left = 0
-  const crowded: Database = {
-    query: (...call) => database.query(...call),
+  const crowded = replaceIn(database, {
     queryPrepared: (...call) => (left-- > 0 ? full.query('select 1') : database.queryPrepared(...call)),
-    execute: (script) => database.execute(script),
-    transaction: (...call) => database.transaction(...call),
-    close: () => database.close(),
-  }
+  })
   return { database: crowded, busyForNext: (calls: number) => void (left = calls) }
 }
 

@@ -105,7 +105,7 @@ export async function openPort({ config, stack }: StartContext): Promise<OpenedS
   server.on('checkExpectation', ({ headers }, outgoing) =>
     answerUnread(new ExpectationError(headers.expect), publicUrl, outgoing),
   )
-  // If the start fails after this point, no open port without a server may remain, and nobody may wait for it.
+  // A start that fails after this point closes the port and answers the requests that wait.
   stack.defer(() => {
     for (const outgoing of early.keys()) answerStarting(publicUrl, outgoing)
     early.clear()

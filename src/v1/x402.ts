@@ -52,8 +52,7 @@ export async function createPaidCompletion(
     const holds = new PaidHolds(x402, { wallet, payment })
     const isKnown = wallet?.isKnown === true
     const paying = wallet ?? limited
-    const unset = { secretHash: undefined, depositAddress: undefined }
-    const bearer = { ...paying, ...unset, x402Wallet: wallet?.address, options: noOptions }
+    const bearer = { ...paying, depositAddress: undefined, x402Wallet: wallet?.address, options: noOptions }
     const funding = {
       sharesOf: limited.accountId,
       options: async () => (isKnown ? services.keys.currentOptions(bearer) : noOptions),

@@ -214,7 +214,7 @@ async function settle(page: Page): Promise<Look> {
       text: document.querySelector('main')!.innerText,
     }
   }
-  // Not with every frame, as it would by itself: without a graphics card each frame takes the processor.
+  // By default it looks with every frame, and without a graphics card each frame takes CPU time.
   const handle = await page.waitForFunction(look, undefined, { polling: settlePollMs })
   return (await handle.jsonValue()) as Look
 }
