@@ -46,6 +46,7 @@ const stateOfFailpoint: Readonly<Record<FailpointName, State>> = {
 export function faultName(fault: NodeFault): string {
   if (fault.type === 'failpoint') return `node: kill at ${fault.name}`
   if (fault.type === 'lost') return `node: ${fault.what} ${fault.when === 'unheard' ? 'unheard' : 'reply lost'}`
+  if (fault.type === 'late') return `node: ${fault.what} late`
   return `node: ${fault.type}`
 }
 
@@ -70,8 +71,10 @@ export const mustHit: readonly (readonly [fault: string, states: readonly State[
   ['node: client-cut', ['streaming']],
   ['node: place_holds reply lost', ['held']],
   ['node: place_holds unheard', ['before hold']],
+  ['node: place_holds late', ['before hold']],
   ['node: end_requests reply lost', ['ending']],
   ['node: end_requests unheard', ['ending']],
+  ['node: end_requests late', ['ending']],
   ['postgres: kill', states],
   ['postgres: restart', ['streaming', 'checkpointed']],
   ['postgres: pause', ['streaming', 'checkpointed', 'ending']],

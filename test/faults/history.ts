@@ -68,9 +68,12 @@ export async function findViolations(database: Database): Promise<readonly strin
   return violations.map(({ invariant, subject, detail }) => `${invariant} is broken at ${subject}: ${detail}`)
 }
 
-/** The open holds of a node. */
-export async function findOpenHolds(database: Database, node: string): Promise<readonly string[]> {
-  const rows = await database.query<{ id: string }>('select id from holds where node::text = $1', [node])
+/** The open holds of a node, or of all nodes. */
+export async function findOpenHolds(database: Database, node?: string): Promise<readonly string[]> {
+  const rows = await database.query<{ id: string }>(
+    'select id from holds where node::text = coalesce($1, node::text)',
+    [node ?? null],
+  )
   return rows.map(({ id }) => id)
 }
 

@@ -20,7 +20,12 @@ export type NodeFault =
   /** Its clients' connections break. */
   | { readonly type: 'client-cut'; readonly afterMs: number }
   /** A statement that moves money is executed and its reply is lost, or it never arrives. */
-  | { readonly type: 'lost'; readonly what: 'place_holds' | 'end_requests'; readonly when: 'reply-lost' | 'unheard' }
+  | { readonly type: 'lost'; readonly what: MoneyStatement; readonly when: 'reply-lost' | 'unheard' }
+  /** A statement that moves money arrives after its client has given up the connection and repeated it. */
+  | { readonly type: 'late'; readonly what: MoneyStatement; readonly ms: number }
+
+const moneyStatements = ['place_holds', 'end_requests'] as const
+type MoneyStatement = (typeof moneyStatements)[number]
 
 /** A fault of the process that delivers webhooks. */
 export type DelivererFault =
@@ -46,6 +51,8 @@ export type PlanSize = {
 const reachMax: Partial<Record<FailpointName, number>> = { on_chunk: 40, after_checkpoint: 6 }
 const reachMaxOtherwise = 4
 const deliveriesMax = 8
+// Longer than most requests last: many of these statements arrive after the end of their request, or of their node.
+const lateMsMax = 3_000
 
 /** All faults of a round, in a random order that depends on the seed only. */
 export function makePlan(random: Random, { kills, postgresKills }: PlanSize): Plan {
@@ -63,11 +70,11 @@ export function makePlan(random: Random, { kills, postgresKills }: PlanSize): Pl
     ...many(share(20), (): NodeFault => ({ type: 'terminate', afterMs: afterMs() })),
     ...many(share(15), (): NodeFault => ({ type: 'database-cut', afterMs: afterMs() })),
     ...many(share(15), (): NodeFault => ({ type: 'client-cut', afterMs: afterMs() })),
-    ...(['place_holds', 'end_requests'] as const).flatMap((what) =>
-      (['reply-lost', 'unheard'] as const).flatMap((when) =>
-        many(share(6), (): NodeFault => ({ type: 'lost', what, when })),
-      ),
-    ),
+    ...moneyStatements.flatMap((what) => [
+      ...many(share(6), (): NodeFault => ({ type: 'lost', what, when: 'reply-lost' })),
+      ...many(share(6), (): NodeFault => ({ type: 'lost', what, when: 'unheard' })),
+      ...many(share(6), (): NodeFault => ({ type: 'late', what, ms: random.between(0, lateMsMax) })),
+    ]),
   ]
   const pauses = Math.max(1, Math.round(postgresKills / 4))
   const postgres: PostgresFault[] = [

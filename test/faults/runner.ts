@@ -10,6 +10,7 @@ import { makePlan, type NodeFault, type Plan, type PlanSize, type PostgresFault 
 import { type FaultyDatabase, retryUntilConnected } from './postgres-server.ts'
 import { Random } from './random.ts'
 import { Slot } from './slot.ts'
+import type { Rule } from './tcp-proxy.ts'
 import { Deliverers, findLostEvents, openEndpoints, type Receiver, startReceiver } from './webhooks.ts'
 
 export type RoundOptions = {
@@ -186,7 +187,7 @@ class Round {
   async #inject(slot: Slot, fault: NodeFault): Promise<void> {
     if (fault.type === 'failpoint') return this.#dieAt(slot, fault)
     const node = slot.node ?? (await slot.start())
-    if (fault.type === 'lost') return this.#lose(slot, node, fault)
+    if (fault.type === 'lost' || fault.type === 'late') return this.#lose(slot, node, fault)
     await sleep(fault.afterMs)
     switch (fault.type) {
       case 'kill':
@@ -264,8 +265,12 @@ class Round {
     }
   }
 
-  async #lose(slot: Slot, node: NodeProcess, fault: NodeFault & { type: 'lost' }): Promise<void> {
-    const fired = slot.back.use({ type: 'cut-on', pattern: fault.what, when: fault.when }).then(() => true)
+  async #lose(slot: Slot, node: NodeProcess, fault: NodeFault & { type: 'lost' | 'late' }): Promise<void> {
+    const rule: Rule =
+      fault.type === 'late'
+        ? { type: 'deliver-late', pattern: fault.what, ms: fault.ms }
+        : { type: 'cut-on', pattern: fault.what, when: fault.when }
+    const fired = slot.back.use(rule).then(() => true)
     const isFired = await within(faultMsMax, fired)
     if (isFired === true) await this.#record({ name: faultName(fault), node: node.id, fromMs: Date.now() })
     else void slot.back.use({ type: 'pass' })
@@ -336,7 +341,8 @@ class Round {
     this.#recoveries.push(recovered.catch((error: unknown) => void this.#problems.push(String(error))))
   }
 
-  async #allEnded(node: string): Promise<void> {
+  /** Waits until the holds of a node have ended, or those of all nodes. */
+  async #allEnded(node?: string): Promise<void> {
     const fromMs = Date.now()
     for (;;) {
       const open = await retryUntilConnected(() => findOpenHolds(this.#database, node))
@@ -344,15 +350,17 @@ class Round {
       this.#slowestEndMs = Math.max(this.#slowestEndMs, passedMs)
       if (open.length === 0) return
       if (passedMs > endedMsMax)
-        throw new Error(`${open.length} holds of node ${node} have not ended in ${passedMs} ms`)
+        throw new Error(`${open.length} holds of ${node ?? 'the nodes'} have not ended in ${passedMs} ms`)
       await sleep(endedPollMs)
     }
   }
 
-  /** No more faults: open requests end, then the nodes are stopped cleanly. */
+  /** No more faults: open requests end, also those of late statements of dead nodes; then the nodes are stopped cleanly. */
   async #stopCleanly(): Promise<void> {
     await this.#load!.stop()
+    await Promise.all(this.#slots.map((slot) => slot.back.delivered()))
     await Promise.all(this.#recoveries)
+    await this.#allEnded()
     for (const slot of this.#slots)
       if (slot.node !== undefined) await this.#end(slot, slot.node, 'node: terminate', 'SIGTERM')
     await Promise.all(this.#recoveries)

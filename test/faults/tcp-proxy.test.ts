@@ -90,6 +90,18 @@ test('an unheard request never reaches the server; the fault applies once', asyn
   assert.deepEqual(await say(['commit'], true), { said: 're:commit', how: 'end' })
 })
 
+test('a late request reaches the server after its client has given up; the fault applies once', async () => {
+  const fired = proxy.use({ type: 'deliver-late', pattern: 'commit', ms: 50 })
+  heard.length = 0
+  assert.deepEqual(await say(['begin ', 'com', 'mit']), { said: 're:begin re:com', how: 'reset' })
+  await fired
+  assert.deepEqual(await say(['commit'], true), { said: 're:commit', how: 'end' })
+  // Not even a proxy that cuts everything stops it.
+  proxy.cutAll('reset')
+  await proxy.delivered()
+  assert.deepEqual(heard, ['begin ', 'com', 'commit', 'mit'])
+})
+
 test('a half-closed connection still receives its client’s data', async () => {
   void proxy.use({ type: 'pass' })
   const socket = connect({ host: '127.0.0.1', port: proxy.port, allowHalfOpen: true })

@@ -18,6 +18,8 @@ export type Rule =
    * lost. `unheard`: the server never receives it. Once.
    */
   | { readonly type: 'cut-on'; readonly pattern: string; readonly when: 'reply-lost' | 'unheard' }
+  /** Resets the connection of the client that sends this text. The server receives the text only later, as from a slow network. Once. */
+  | { readonly type: 'deliver-late'; readonly pattern: string; readonly ms: number }
 
 export type Side = 'client' | 'server'
 
@@ -29,6 +31,7 @@ export class TcpProxy {
   readonly #server: Server
   readonly #target: () => NetConnectOpts
   readonly #links = new Set<Link>()
+  readonly #late = new Set<Promise<void>>()
   #rule: Rule = pass
   #refused = 0
   #fired = Promise.withResolvers<void>()
@@ -67,7 +70,13 @@ export class TcpProxy {
     return open.length
   }
 
+  /** Resolves when the servers have executed everything that is late. */
+  async delivered(): Promise<void> {
+    await Promise.all(this.#late)
+  }
+
   async close(): Promise<void> {
+    await this.delivered()
     const closed = once(this.#server, 'close')
     this.#server.close()
     this.cutAll('reset')
@@ -97,7 +106,7 @@ export class TcpProxy {
       for await (const chunk of from.iterator({ destroyOnReturn: false })) {
         await passOn(to, await this.#judge(link, side, chunk as Buffer))
         if (to.destroyed) link.cut('reset')
-        if (link.isCut) return
+        if (link.isCut && !link.isLate) return
       }
       to.end()
     } catch {
@@ -116,7 +125,12 @@ export class TcpProxy {
       this.#write(link, side, chunk.subarray(0, room))
       return this.#fire(link, rule.how)
     }
-    if (rule.type !== 'cut-on' || side !== 'client' || !link.hears(chunk, rule.pattern)) return chunk
+    if (!('pattern' in rule) || side !== 'client' || !link.hears(chunk, rule.pattern)) return chunk
+    if (rule.type === 'deliver-late') {
+      const delivery = link.deliverLate(chunk, rule.ms).finally(() => this.#late.delete(delivery))
+      this.#late.add(delivery)
+      return this.#fire(link, 'reset')
+    }
     if (rule.when === 'unheard') return this.#fire(link, 'reset')
     link.isReplyDoomed = true
     this.#rule = pass
@@ -151,6 +165,8 @@ class Link {
   isCut = false
   /** The client's data passes, the server's reply does not. */
   isReplyDoomed = false
+  /** The server still reads and answers, without a client. */
+  isLate = false
   readonly #bytes = { client: 0, server: 0 }
   #heard: Buffer = nothing
 
@@ -173,13 +189,24 @@ class Link {
     return said.includes(pattern)
   }
 
+  /** From now on only the client can be cut off. Resolves when the server has closed the connection. */
+  async deliverLate(bytes: Buffer, ms: number): Promise<void> {
+    this.isLate = true
+    const { server } = this
+    // Not `once`, which fails when PostgreSQL is killed meanwhile.
+    const closed = new Promise<void>((resolve) => (server.destroyed ? resolve() : server.once('close', resolve)))
+    await sleep(ms)
+    server.end(bytes)
+    await closed
+  }
+
   cut(how: Cut): void {
     if (how === 'half-close') {
       this.client.end()
       return
     }
     this.isCut = true
-    for (const socket of [this.client, this.server]) {
+    for (const socket of this.isLate ? [this.client] : [this.client, this.server]) {
       if (how === 'reset') reset(socket)
       else socket.destroySoon()
     }
