@@ -1,19 +1,9 @@
 import { type LogRow, readAccountLog } from '../db/account-log.ts'
 import { clearedCookie } from '../http/origin.ts'
 import type { LimitWindow } from '../identity/api-keys.ts'
-import {
-  acceptInvitation,
-  createInvitation,
-  findInvitation,
-  type Invitation,
-  invitationLink,
-  listInvitations,
-  revokeInvitation,
-} from '../identity/invitations.ts'
 import { changeMember, findMember, listMembers, type Member, removeMember } from '../identity/members.ts'
 import { renamePerson } from '../identity/people.ts'
 import { type Session, switchAccount } from '../identity/sessions.ts'
-import { findAccount } from '../ledger/accounts.ts'
 import { format, parse, type Usdc } from '../money/usdc.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
 import { memberContracts } from '../openapi/contracts/members.ts'
@@ -23,7 +13,7 @@ import { type Actor, logAccountEvent } from './log-account-event.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
 
-/** Members, invitations, and the account's log. */
+/** Members and the account's log. */
 export function routeMembers(router: ApiRouter, services: ApiServices): void {
   const { database, keys: finder, site } = services
 
@@ -78,67 +68,6 @@ export function routeMembers(router: ApiRouter, services: ApiServices): void {
     return undefined
   })
 
-  router.at(memberContracts.listInvitations).answer(async ({ owner }) => {
-    const invitations = await listInvitations(database, owner)
-    return { object: 'list', data: invitations.map(renderInvitation), has_more: false, next_cursor: null }
-  })
-
-  router.at(memberContracts.createInvitation).answer(async (call) => {
-    const { session, body } = call
-    requireRecentSignIn(session)
-    const { id, token } = await database.transaction(async (connection) => {
-      const created = await createInvitation(connection, session, {
-        role: body.role,
-        limit: readLimit(body.limit) ?? undefined,
-        limitWindow: body.limit_window,
-        invitedBy: session,
-      })
-      const facts = { invitation_id: created.id, role: body.role }
-      await logAccountEvent({ ...services, database: connection }, 'member_invited', call, facts)
-      return created
-    })
-    const invitation = (await listInvitations(database, session)).find((open) => open.id === id)
-    if (invitation === undefined) throw new NotFoundError()
-    return { ...renderInvitation(invitation), url: invitationLink(site.publicUrl, token) }
-  })
-
-  router.at(memberContracts.revokeInvitation).answer(async (call) => {
-    const { session, parameters } = call
-    await database.transaction(async (connection) => {
-      if (!(await revokeInvitation(connection, session, parameters.id))) throw new NotFoundError()
-      const facts = { invitation_id: parameters.id }
-      await logAccountEvent({ ...services, database: connection }, 'invitation_revoked', call, facts)
-    })
-    return undefined
-  })
-
-  router.at(memberContracts.findInvitation).answer(async ({ body }) => {
-    const { account, role, invitedBy, expiresAt } = await findInvitation(database, body.token)
-    const { name } = (await findAccount(database, account.partition, account.accountId))!
-    return {
-      object: 'invitation_details',
-      account_name: name,
-      role,
-      invited_by: invitedBy ?? null,
-      expires_at: expiresAt.toISOString(),
-    }
-  })
-
-  router.at(memberContracts.acceptInvitation).answer(async (call) => {
-    const { session, body } = call
-    const { account } = await database.transaction(async (connection) => {
-      const accepted = await acceptInvitation(connection, body.token, session.personId)
-      if (accepted.joined) {
-        const facts = { member_id: session.personId, name: session.personName, role: accepted.invitation.role }
-        const actor = { ...call, owner: accepted.account }
-        await logAccountEvent({ ...services, database: connection }, 'member_joined', actor, facts)
-      }
-      return accepted
-    })
-    if ((await switchAccount(database, session, account.accountId)) === undefined) throw new NotFoundError()
-    return undefined
-  })
-
   router.at(memberContracts.listAccountLog).answer(async ({ owner, query }) => {
     const { rows, next } = await pageOf(query, (below) => readAccountLog(database, owner, below))
     return { object: 'list', data: rows.map(renderLogRow), has_more: next !== null, next_cursor: next }
@@ -172,19 +101,7 @@ export function renderMember(member: Member): AnswerOf<typeof memberContracts.up
   }
 }
 
-function renderInvitation(invitation: Invitation): Omit<AnswerOf<typeof memberContracts.createInvitation>, 'url'> {
-  return {
-    object: 'invitation',
-    id: invitation.id,
-    role: invitation.role,
-    ...renderLimit(invitation),
-    invited_by: invitation.invitedBy ?? null,
-    created_at: invitation.createdAt.toISOString(),
-    expires_at: invitation.expiresAt.toISOString(),
-  }
-}
-
-function renderLimit({ limit, limitWindow }: { limit: Usdc | undefined; limitWindow: LimitWindow }) {
+export function renderLimit({ limit, limitWindow }: { limit: Usdc | undefined; limitWindow: LimitWindow }) {
   return {
     limit_atomic: limit?.toString() ?? null,
     limit: limit === undefined ? null : format(limit),
@@ -211,6 +128,6 @@ export function renderLogRow({
   }
 }
 
-function readLimit(limit: string | null | undefined): Usdc | null | undefined {
+export function readLimit(limit: string | null | undefined): Usdc | null | undefined {
   return typeof limit === 'string' ? parse(limit) : limit
 }

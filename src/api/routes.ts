@@ -7,6 +7,7 @@ import { routeDevices } from './devices.ts'
 import { routeExport } from './export.ts'
 import { routeFunds } from './funds.ts'
 import type { Gate } from './gate.ts'
+import { routeInvitations } from './invitations.ts'
 import { routeKeys } from './keys.ts'
 import { recordRefusals } from './log-account-event.ts'
 import { routeManagementKeys } from './management-keys.ts'
@@ -40,6 +41,7 @@ export function routeApi(app: Hono<HonoBindings>, gate: Gate, services: ApiServi
   routeOverview(router, services)
   routeKeys(router, services, addresses)
   routeMembers(router, services)
+  routeInvitations(router, services)
   routeManagementKeys(router, services)
   routeWebhooks(router, services)
   routeAlerts(router, services)
