@@ -197,6 +197,7 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/deposits.ts': [2, 'jobs: what each address may have, and the first block'],
   'ledger/ledger-numbers.ts': [5, 'metrics'],
   'ledger/lost-x402.ts': [2, 'a command for operators: which transfers of the gateway are known'],
+  'ledger/epoch.ts': [1, 'whether any payment is under way, at the start'],
   'ledger/nodes.ts': [4, 'jobs: holds of nodes that died, and holds of this node that it does not serve'],
   'ledger/operator-accounts.ts': [3, 'pages for operators'],
   'ledger/operator-health.ts': [4, 'pages for operators'],
@@ -215,7 +216,6 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/watched-accounts.ts': [2, 'one look for all accounts with a live view; job: watches that are over'],
   'ledger/wallet-accounts.ts': [1, 'by the address of a wallet, which tells no partition'],
   'ledger/x402-payments.ts': [3, 'jobs: payments whose outcome is open, and by the ids of the gateway'],
-  'settlement/epoch.ts': [1, 'whether any payment is under way, at the start'],
   'settlement/solvency.ts': [3, 'compares all accounts with the chain'],
   'webhooks/deliverer.ts': [1, 'job: endpoints for which there is something to send'],
 }

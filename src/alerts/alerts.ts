@@ -173,6 +173,15 @@ export async function forgetAlerts(database: Database): Promise<void> {
   }
 }
 
+/** Deletes the rules, alerts and mail of a closed account. Call it in a transaction that holds the account's lock. */
+export async function deleteAlertsOf(connection: Connection, { partition, accountId }: AccountRef): Promise<void> {
+  const owned = [partition, accountId]
+  await connection.query('delete from alert_rules where partition = $1 and account_id = $2', owned)
+  await connection.query('delete from alerts where partition = $1 and account_id = $2', owned)
+  await connection.query('delete from alert_emails where partition = $1 and account_id = $2', owned)
+  await connection.query('delete from alert_mails where partition = $1 and account_id = $2', owned)
+}
+
 const alertColumns = 'kind, subject, level, message, fired_at, resolved_at'
 
 type AlertRow = {

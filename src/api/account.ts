@@ -1,4 +1,4 @@
-import { evaluateAccounts } from '../alerts/alerts.ts'
+import { deleteAlertsOf, evaluateAccounts } from '../alerts/alerts.ts'
 import { alertKinds } from '../alerts/kinds.ts'
 import { setRule } from '../alerts/rules.ts'
 import type { AccountRef } from '../db/account-ref.ts'
@@ -64,6 +64,7 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     await database.transaction(async (connection) => {
       await closeAccount(connection, session, chainServices.funds?.depositMin ?? zero)
       await revokeAccess(connection, session)
+      await deleteAlertsOf(connection, session)
       await logAccountEvent({ ...services, database: connection }, 'account_closed', call)
     })
     setHeader('set-cookie', clearedCookie(site))

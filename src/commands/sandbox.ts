@@ -12,6 +12,7 @@ import type { Database } from '../db/database.ts'
 import { createKey, listKeys } from '../identity/api-keys.ts'
 import { KeyFinder } from '../identity/key-finder.ts'
 import { type Account, findAccount } from '../ledger/accounts.ts'
+import { dateBack } from '../ledger/demo-account.ts'
 import { Holds } from '../ledger/holds.ts'
 import { endLease } from '../ledger/nodes.ts'
 import { parse } from '../money/usdc.ts'
@@ -111,8 +112,9 @@ async function replayPlan(replay: Replay, signal: AbortSignal): Promise<number> 
   const account = await demoAccount(replay)
   await moveMoney(faucetCommand, replay, { account: account.id, amount: '10' })
   const firstMs = plan[0]?.atMs ?? Date.now()
-  const payers = await createKeys(database, account, new Date(firstMs))
-  await dateBack(database, account, new Date(firstMs))
+  const payers = await createKeys(database, account)
+  const keyIds = payers.map(({ keyId }) => keyId)
+  await dateBack(database, account, keyIds, new Date(firstMs))
   const prices = loadCatalog(config).prices
   const node = randomUUID()
   const holds = new Holds({
@@ -168,8 +170,8 @@ async function demoAccount({ database, apiKey }: Replay): Promise<Account> {
   return (await findAccount(database, bearer.partition, bearer.accountId))!
 }
 
-/** Keys of this replay's own, as old as its first request. */
-async function createKeys(database: Database, account: Account, since: Date) {
+/** Keys of this replay's own. */
+async function createKeys(database: Database, account: Account) {
   const names = (await listKeys(database, account.id)).map(({ name }) => name)
   const payers = []
   for (const { name, limit, limitWindow } of plannedKeys) {
@@ -183,31 +185,7 @@ async function createKeys(database: Database, account: Account, since: Date) {
     })
     payers.push({ partition: account.partition, accountId: account.id, keyId: id })
   }
-  const ids = payers.map(({ keyId }) => keyId)
-  await database.query('update api_keys set created_at = $2 where partition = $1 and id = any ($3::uuid[])', [
-    account.partition,
-    since,
-    ids,
-  ])
   return payers
-}
-
-/**
- * Dates the account and its deposits before the first request. Otherwise statements would show charges before any money, and a
- * negative opening balance. The chain itself cannot be changed: blocks and transactions stay those of today.
- */
-async function dateBack(database: Database, { partition, id }: Account, first: Date): Promise<void> {
-  await database.transaction(async (connection) => {
-    for (const statement of [
-      'update accounts set created_at = least(created_at, $3) where partition = $1 and id = $2',
-      'update arrivals set seen_at = least(seen_at, $3) where partition = $1 and account_id = $2',
-      `update sweeps set created_at = least(created_at, $3), changed_at = least(changed_at, $3)
-        where partition = $1 and account_id = $2`,
-      'update deposits set created_at = least(created_at, $3) where partition = $1 and account_id = $2',
-    ]) {
-      await connection.query(statement, [partition, id, first])
-    }
-  })
 }
 
 /** What is on the chain cannot be in the past. */

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { createPublicClient, http } from 'viem'
 import { type Config, embeddedDefaults } from '../config/config.ts'
 import { reasonOf } from '../errors.ts'
+import { listModels } from '../providers/list-models.ts'
 import type { ProviderSettings, Route } from '../providers/routes.ts'
 import { loadCatalog, ownProviders, routingTable } from '../run/catalog.ts'
 import { readSettlementEndpoints, type SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
@@ -81,31 +82,28 @@ function readRoutes(config: Config): { providers: readonly ProviderSettings[]; r
 
 async function checkProvider(
   { providersFile }: Config,
-  { id, baseUrl, apiKey, headers }: ProviderSettings,
+  provider: ProviderSettings,
   models: readonly string[],
 ): Promise<Finding> {
+  const { id, baseUrl, apiKey } = provider
   const isListed = providersFile !== undefined
   const check = isListed ? `provider ${id}` : 'upstream'
   const key = isListed ? `providers.${id}.api_key` : 'UPSTREAM_API_KEY'
   const place = new URL(baseUrl).host
   try {
-    const response = await fetch(`${baseUrl.replace(/\/+$/, '')}/models`, {
-      headers: { ...headers, ...(apiKey !== undefined && { authorization: `Bearer ${apiKey}` }) },
-      signal: AbortSignal.timeout(askMsMax),
-    })
-    const listed = modelIds(await response.text())
-    if (response.status === 401 || response.status === 403)
+    const { status, ids: listed } = await listModels(provider, AbortSignal.timeout(askMsMax))
+    if (status === 401 || status === 403)
       return apiKey === undefined
         ? failed(
             check,
             `${place} requires a key, and ${key} is not set.`,
             `Set ${key}, or ${key}${isListed ? '_file' : '_FILE'}.`,
           )
-        : failed(check, `${place} rejects ${key} (${response.status}).`, 'Set a valid key.')
-    if (response.status >= 500)
+        : failed(check, `${place} rejects ${key} (${status}).`, 'Set a valid key.')
+    if (status >= 500)
       return warning(
         check,
-        `${place} answers ${response.status}.`,
+        `${place} answers ${status}.`,
         'Ask the provider. Requests fail until then and are not charged.',
       )
     // Some servers add a tag to the name: `llama3:latest`.
@@ -124,16 +122,6 @@ async function checkProvider(
       `${place} cannot be reached: ${reasonOf(error)}.`,
       `Check ${setting} and the network of this machine.`,
     )
-  }
-}
-
-/** The ids of a list of models; empty when it is none. */
-function modelIds(text: string): readonly string[] {
-  try {
-    const { data } = JSON.parse(text) as { readonly data?: readonly { readonly id?: unknown }[] }
-    return Array.isArray(data) ? data.map((model) => String(model?.id)) : []
-  } catch {
-    return []
   }
 }
 

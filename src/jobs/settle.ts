@@ -5,6 +5,7 @@ import { ChainNode } from '../chain/node.ts'
 import type { LogLevel } from '../config/config.ts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
+import { beginEpoch } from '../ledger/epoch.ts'
 import { storeDueRules, writeDepositMetrics, writePaymentMetrics } from '../ledger/ledger-numbers.ts'
 import { type DueRules, makeDuePayments } from '../ledger/payments.ts'
 import { fromAtomic } from '../money/usdc.ts'
@@ -22,7 +23,6 @@ import {
   sweepDeposits,
   watchDeposits,
 } from '../settlement/deposits.ts'
-import { beginEpoch } from '../settlement/epoch.ts'
 import { createGatewayClient } from '../settlement/gateway-client.ts'
 import { advancePayouts } from '../settlement/payout.ts'
 import { publishTerms } from '../settlement/published-terms.ts'

@@ -16,11 +16,6 @@ export async function closeAccount(connection: Connection, account: AccountRef, 
   await lockAccount(connection, account)
   checkNothingMoves(await readMovable(connection, account, depositMin))
   await connection.query('delete from replays where partition = $1 and account_id = $2', [partition, accountId])
-  const owned = [partition, accountId]
-  await connection.query('delete from alert_rules where partition = $1 and account_id = $2', owned)
-  await connection.query('delete from alerts where partition = $1 and account_id = $2', owned)
-  await connection.query('delete from alert_emails where partition = $1 and account_id = $2', owned)
-  await connection.query('delete from alert_mails where partition = $1 and account_id = $2', owned)
   await connection.query(
     // All unsettled charges are due now, even where the seller owes the account: no later event would settle them.
     `update accounts set closed_at = coalesce(closed_at, $3), name = 'Account ' || left(id::text, 8),

@@ -50,3 +50,31 @@ export async function beginAgain(connection: Connection, left: Account, partitio
   )
   return begun
 }
+
+/**
+ * Dates an account, its deposits and these keys before the first request of a replay. Otherwise statements would show charges before
+ * any money, and a negative opening balance. The chain itself cannot be changed: blocks and transactions stay those of today.
+ */
+export async function dateBack(
+  database: Database,
+  { partition, id }: Account,
+  keyIds: readonly string[],
+  first: Date,
+): Promise<void> {
+  await database.transaction(async (connection) => {
+    await connection.query('update api_keys set created_at = $2 where partition = $1 and id = any ($3::uuid[])', [
+      partition,
+      first,
+      keyIds,
+    ])
+    for (const statement of [
+      'update accounts set created_at = least(created_at, $3) where partition = $1 and id = $2',
+      'update arrivals set seen_at = least(seen_at, $3) where partition = $1 and account_id = $2',
+      `update sweeps set created_at = least(created_at, $3), changed_at = least(changed_at, $3)
+        where partition = $1 and account_id = $2`,
+      'update deposits set created_at = least(created_at, $3) where partition = $1 and account_id = $2',
+    ]) {
+      await connection.query(statement, [partition, id, first])
+    }
+  })
+}

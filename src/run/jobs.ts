@@ -1,30 +1,22 @@
-import { forgetAlerts } from '../alerts/alerts.ts'
-import { allowsLoopbackWebhooks, type Config } from '../config/config.ts'
-import { trimAccountLogs } from '../db/account-log.ts'
+import { allowsLoopbackWebhooks } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
-import { deleteExpiredSignIns } from '../identity/sessions.ts'
 import { Auditor, type AuditScope } from '../jobs/audit-ledger.ts'
+import { cleanUp } from '../jobs/clean-up.ts'
 import { deliverWebhooks } from '../jobs/deliver-webhooks.ts'
 import { every } from '../jobs/every.ts'
 import { watchAlerts } from '../jobs/watch-alerts.ts'
 import type { Violation } from '../ledger/audit.ts'
-import { forgetEvents, trimEvents } from '../ledger/events.ts'
+import { trimEvents } from '../ledger/events.ts'
 import { writeGauge } from '../ledger/ledger-numbers.ts'
-import { forgetReplays } from '../ledger/replays.ts'
-import { createRequestMonths, forgetRefusals } from '../ledger/requests.ts'
 import { endStaleWatches } from '../ledger/watched-accounts.ts'
 import type { ServiceMetrics } from '../observe/service-metrics.ts'
 import { openSafePost } from '../tools/web-tools.ts'
-import { forgetDeliveries } from '../webhooks/deliveries.ts'
-import { forgetWalletSignIns } from '../x402/sign-in.ts'
 import type { Databases } from './databases.ts'
 import { packageVersion } from './observe.ts'
 import type { StartContext } from './start-context.ts'
 
 const cleanUpMs = 10 * 60_000
 const trimEventsMs = 60_000
-/** Limit per account for the answers that are kept for retries. */
-const keptAnswerBytesMax = 256 * 1024 * 1024
 
 /**
  * Audits the accounts in use continuously. Audits all accounts periodically, and only on the machine that settles: one full audit
@@ -104,21 +96,4 @@ export function startCleanUp({ config, log, stack }: StartContext, database: Dat
     onError,
   )
   stack.defer(() => trim.stop())
-}
-
-/** Each step runs even if another one fails: without its partition, a new month would fill the default partition. */
-export async function cleanUp(
-  database: Database,
-  { replayHours, refusedDays }: Pick<Config, 'replayHours' | 'refusedDays'>,
-  onError: (error: unknown) => void,
-): Promise<void> {
-  await createRequestMonths(database).catch(onError)
-  await forgetReplays(database, replayHours, keptAnswerBytesMax).catch(onError)
-  await deleteExpiredSignIns(database).catch(onError)
-  await forgetWalletSignIns(database).catch(onError)
-  await forgetRefusals(database, refusedDays).catch(onError)
-  await forgetEvents(database).catch(onError)
-  await forgetDeliveries(database).catch(onError)
-  await trimAccountLogs(database).catch(onError)
-  await forgetAlerts(database).catch(onError)
 }

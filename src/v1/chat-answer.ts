@@ -2,17 +2,17 @@ import type { ServerResponse } from 'node:http'
 import type { AnswerEnd, AttemptHead } from '../chat/recording.ts'
 import { type ErrorContext, errorResponse } from '../http/error-response.ts'
 import { sendJson } from '../http/send.ts'
+import type { ChatEvent } from '../inference/chat-events.ts'
+import { digits } from '../ledger/request-id.ts'
+import { fromAtomic } from '../money/usdc.ts'
+import { BufferedAnswer } from './buffered-answer.ts'
 import {
   type CompletionHead,
   type Cost,
   completionBody,
   createChunkRenderer,
   createMessageAssembler,
-} from '../inference/chat-chunks.ts'
-import type { ChatEvent } from '../inference/chat-events.ts'
-import { digits } from '../ledger/request-id.ts'
-import { fromAtomic } from '../money/usdc.ts'
-import { BufferedAnswer } from './buffered-answer.ts'
+} from './chat-chunks.ts'
 import { EventStream } from './event-stream.ts'
 
 /** One answer to one client, streamed or buffered: events as they arrive, then the end or an error. */

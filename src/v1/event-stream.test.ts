@@ -4,7 +4,7 @@ import { createServer, get, type IncomingMessage, type ServerResponse } from 'no
 import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
-import { createChunkRenderer } from '../inference/chat-chunks.ts'
+import { createChunkRenderer } from './chat-chunks.ts'
 import { EventStream } from './event-stream.ts'
 
 const server = createServer()

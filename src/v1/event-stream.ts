@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import { sendLast } from '../http/send.ts'
-import { type ChunkRenderer, keepaliveComment } from '../inference/chat-chunks.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
+import { type ChunkRenderer, keepaliveComment } from './chat-chunks.ts'
 
 export type EventStreamOptions = {
   readonly headers: Readonly<Record<string, string>>

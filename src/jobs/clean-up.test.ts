@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { openPayer } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { createRequestId } from '../ledger/request-id.ts'
-import { cleanUp } from './jobs.ts'
+import { cleanUp } from './clean-up.ts'
 
 const ledger = ledgerSuite()
 

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import OpenAI from 'openai'
 import { ServiceError } from '../errors.ts'
+import type { ChatEvent, FinishReason } from '../inference/chat-events.ts'
 import { parse, zero } from '../money/usdc.ts'
 import { createResponsesReader } from '../providers/responses-events.ts'
 import {
@@ -13,7 +14,6 @@ import {
   createMessageAssembler,
   keepaliveComment,
 } from './chat-chunks.ts'
-import type { ChatEvent, FinishReason } from './chat-events.ts'
 
 const head = { id: 'chatcmpl-1', created: 1_763_180_000, model: 'gpt-5.6-terra' }
 const usage = { promptTokens: 30, cachedTokens: 16, completionTokens: 12, reasoningTokens: 4 }

@@ -1,7 +1,7 @@
 import { ServiceError } from '../errors.ts'
+import type { Annotation, ChatEvent, FinishReason, ToolActivity } from '../inference/chat-events.ts'
+import type { Usage } from '../inference/usage.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Annotation, ChatEvent, FinishReason, ToolActivity } from './chat-events.ts'
-import type { Usage } from './usage.ts'
 
 /** The members that every chunk of a completion, or its single body, starts with. */
 export type CompletionHead = {

@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { OperatorError } from '../errors.ts'
-import { openPaymentStates } from '../ledger/states.ts'
+import { openPaymentStates } from './states.ts'
 
 /**
  * Throws unless the epoch may be used: it is part of every nonce, so it is never lowered, and raised only while no payment is open.

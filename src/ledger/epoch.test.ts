@@ -3,10 +3,10 @@ import { randomUUID } from 'node:crypto'
 import { after, before, test } from 'node:test'
 import { charge, hold, openLedger, openPayer, settle } from '../../test/support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
-import { adjustAccount } from '../ledger/adjustments.ts'
-import { requestWithdrawal } from '../ledger/withdrawals.ts'
 import { fromAtomic } from '../money/usdc.ts'
+import { adjustAccount } from './adjustments.ts'
 import { beginEpoch, requireEpoch } from './epoch.ts'
+import { requestWithdrawal } from './withdrawals.ts'
 
 let ledger: TestDatabase
 before(async () => {
