@@ -133,9 +133,6 @@ export class Bill {
       case 'reasoning':
         this.#output.addReasoning(writtenText(event))
         break
-      case 'accepted':
-        this.#accepted = true
-        return
       default:
         return
     }
@@ -163,7 +160,11 @@ export class Bill {
     this.#firstOutputMs ??= this.#now()
   }
 
-  /** The upstream accepted the request and reads its input. */
+  /** The upstream answered with an event stream: it accepted the request and reads its input, which the operator may have to pay for. */
+  noteAccepted(): void {
+    this.#accepted = true
+  }
+
   get accepted(): boolean {
     return this.#accepted
   }

@@ -73,6 +73,8 @@ export async function completeChat(
   unwatch?.()
   // No client is connected: output since the disconnect is not billed.
   const left = isPaused() ? billWhenLeft() : undefined
+  // The upstream may have accepted the request since then, while a retry could still have come.
+  if (bill.accepted) left?.noteAccepted()
   const served = left && !isStopped(audience.clientSignal) ? cancelled : reached
   const charge = await chargeFor(
     { hold: admitted.hold, stream, bill: left ?? bill, upstream, ...served },

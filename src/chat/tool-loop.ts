@@ -54,6 +54,8 @@ export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly
     let shown: readonly ChatEvent[] = []
     try {
       answer = await askUpstream(serving, plan.request, attempts)
+      // Not at the first event: many servers send none before they have read the whole input.
+      bill.noteAccepted()
       for await (const events of cutAnswer(answer, plan.request, serving)) {
         shown = reader.take(events)
         if (reader.end !== undefined) break
@@ -62,7 +64,7 @@ export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly
     } finally {
       attempts.end(outcomeOf(reader, clientSignal))
       if (answer !== undefined) {
-        const isLeft = reader.end === undefined && bill.accepted
+        const isLeft = reader.end === undefined && clientSignal.aborted
         upstream.roundEnded(answer.route, reader.end?.usage, bill.roundStarted || isLeft)
       }
       // A client that disconnects during an answer pays for the output so far, held back or not.

@@ -55,7 +55,7 @@ export type ItemEvent = {
 
 /** The events of an answer, independent of the upstream's and the client's protocol. */
 export type ChatEvent =
-  /** The upstream accepted the request. */
+  /** The upstream has begun to answer: the client's headers can be sent. */
   | { readonly type: 'accepted' }
   | ({ readonly type: 'text' } & Piece)
   | ({ readonly type: 'reasoning' } & Piece)

@@ -1,0 +1,128 @@
+import assert from 'node:assert/strict'
+import { type TestContext, test } from 'node:test'
+import { atEnd } from '../../test/support/at-end.ts'
+import { type ScriptedUpstream, startScriptedUpstream } from '../../test/support/scripted-upstream.ts'
+import { Bill } from '../billing/bill.ts'
+import { CancelAllowance, freeCancelCostMax } from '../billing/cancel-allowance.ts'
+import { type ChargingParts, chargeFor } from '../billing/charge.ts'
+import { HiddenReasoning } from '../billing/hidden-reasoning.ts'
+import { quote } from '../billing/quote.ts'
+import { UpstreamUse } from '../billing/upstream-use.ts'
+import type { ChatEvent } from '../inference/chat-events.ts'
+import { RequestWatch } from '../observe/request-watch.ts'
+import { Router } from '../providers/router.ts'
+import { answerInRounds, type LoopParts, type Serving } from './tool-loop.ts'
+
+// One request to a server of the chat-completions protocol that its client leaves. Input costs 1 atomic unit a token, output 5; the
+// provider charges half of that.
+
+const accountId = 'account'
+const model = {
+  id: 'm',
+  contextLength: 400_000,
+  maxOutputTokens: 64_000,
+  inputPerMillion: 1_000_000n,
+  outputPerMillion: 5_000_000n,
+}
+const rates = { inputPerMillion: 500_000n, cachedInputPerMillion: 500_000n, outputPerMillion: 2_500_000n }
+/** Counted as four tokens, and framed with six. */
+const input = { texts: ['What is a penny?'], itemCount: 1 }
+const inputTokens = 10
+
+const head: ScriptedUpstream['answer'] = ({ outgoing }) => {
+  outgoing.writeHead(200, { 'content-type': 'text/event-stream' })
+  outgoing.flushHeaders()
+}
+
+async function routerTo(t: TestContext, answer: ScriptedUpstream['answer']): Promise<Router> {
+  const upstream = await startScriptedUpstream(answer)
+  const provider = {
+    id: 'one',
+    protocol: 'chat-completions' as const,
+    baseUrl: upstream.url,
+    apiKey: undefined,
+    headers: {},
+    timeouts: { connectMs: 60_000, firstByteMs: 60_000, idleMs: 60_000, totalMs: 60_000 },
+    slowMs: undefined,
+    concurrencyMax: 10,
+  }
+  const route = { provider: 'one', model: 'm', priority: 0, weight: 1, rates }
+  const router = new Router({
+    table: { providers: [provider], routes: new Map([['m', [route]]]), deadlineMs: 60_000 },
+    clock: { now: () => performance.now(), schedule: () => () => {} },
+    onFailure() {},
+  })
+  atEnd(t, async () => {
+    await router.close()
+    await upstream.close()
+  })
+  return router
+}
+
+/** The end of a request whose client leaves once `isEnough` says so of the events, or at the upstream's head. */
+async function leave(router: Router, parts: ChargingParts, isEnough?: (event: ChatEvent) => boolean) {
+  const client = new AbortController()
+  const bill = new Bill({ model, quote: quote(model, 20, 1_000), searchPerCall: 0n, input }, () => 0)
+  const upstream = new UpstreamUse()
+  const request = {
+    instructions: '',
+    messages: [{ role: 'user' as const, content: 'What is a penny?' }],
+    turns: [],
+    tools: [],
+    toolChoice: 'auto' as const,
+    parallelToolCalls: undefined,
+    responseFormat: { type: 'text' as const },
+    reasoningEffort: 'low' as const,
+    temperature: undefined,
+    maxOutputTokens: 1_000,
+    promptCacheKey: 'key',
+  }
+  const admitted = {
+    request,
+    offer: new Set<string>(),
+    model,
+    chat: { maxTokens: 1_000 },
+    watch: new RequestWatch(() => 0, undefined),
+  } as unknown as Serving['admitted']
+  const asked: Pick<Router, 'ask'> = {
+    async ask(question) {
+      const answer = await router.ask(question)
+      if (isEnough === undefined) client.abort()
+      return answer
+    },
+  }
+  const loop = { router: asked, charging: parts, failpoint() {} } as unknown as LoopParts
+  const events = answerInRounds({ parts: loop, admitted, bill, upstream, clientSignal: client.signal })
+  await assert.rejects(
+    async () => {
+      for await (const some of events) if (isEnough !== undefined && some.some(isEnough)) client.abort()
+    },
+    { name: 'AbortError' },
+  )
+  const hold = { payer: { accountId } } as Parameters<typeof chargeFor>[0]['hold']
+  return chargeFor({ hold, stream: true, outcome: { status: 'cancelled' }, bill, usage: undefined, upstream }, parts)
+}
+
+function chargingParts(): ChargingParts {
+  return {
+    countTokens: async (texts) =>
+      texts
+        .join(' ')
+        .split(' ')
+        .filter((word) => word !== '').length,
+    hiddenReasoning: new HiddenReasoning(),
+    cancelAllowance: new CancelAllowance(() => 0),
+    onUncounted: (error) => assert.fail(String(error)),
+    onRefusedUsage: () => assert.fail('the usage was refused'),
+  }
+}
+
+test('a cancel after the head of the stream uses the allowance, although the server has sent no chunk yet', async (t) => {
+  const router = await routerTo(t, head)
+  const parts = chargingParts()
+  const free = await leave(router, parts)
+  assert.deepEqual([free.charged, free.voided, free.upstream?.cost], [0n, true, 5n])
+  parts.cancelAllowance.take(accountId, freeCancelCostMax)
+  const charged = await leave(router, parts)
+  assert.deepEqual([charged.charged, charged.errorCode], [BigInt(inputTokens), 'cancel_allowance_spent'])
+})
