@@ -9,6 +9,11 @@ export type BodyLimits = {
   readonly budget: BodyBudget
 }
 
+/** Whether the request has a body, according to its headers. */
+export function hasBody({ headers }: IncomingMessage): boolean {
+  return Number(headers['content-length']) > 0 || headers['transfer-encoding'] !== undefined
+}
+
 /**
  * Reads the whole body. Throws as soon as it is known to be too large, too slow, beyond the budget or not JSON. A large body is returned
  * when it is the account's turn to parse (see `ParsingTurns`): parse it before you await anything else.

@@ -7,6 +7,7 @@ import type { Account } from '../ledger/accounts.ts'
 import { NoBalanceError } from '../ledger/refusals.ts'
 import { disconnectSignal } from './disconnect.ts'
 import { UploadAbortedError } from './read-body.ts'
+import { mayReplay, readRetryHeaders } from './retry-headers.ts'
 import { type Sleep, SlowRefusals, sleepUntilAborted } from './slow-refusals.ts'
 import { RateLimitedError, TokenBuckets } from './token-buckets.ts'
 import { isLarge } from './unread-bodies.ts'
@@ -115,7 +116,7 @@ export class UnpaidRequests {
     const { socket } = incoming
     const readBefore = socket.bytesRead
     const giveBack = () => reserved?.buckets.giveBack(reserved.name)
-    const isSuspect = !this.#lately.has(keyId) && isLarge(incoming) && !isRetry(incoming)
+    const isSuspect = !this.#lately.has(keyId) && isLarge(incoming) && !mayReplay(readRetryHeaders(incoming))
     return {
       mayRead: () => (isSuspect ? this.#requireMoney(bearer) : Promise.resolve()),
       paid: () => {
@@ -224,10 +225,6 @@ export class UnpaidRequests {
 }
 
 type Reserved = { readonly buckets: TokenBuckets; readonly name: string }
-
-function isRetry({ headers }: IncomingMessage): boolean {
-  return headers['idempotency-key'] !== undefined || Number(headers['x-stainless-retry-count']) > 0
-}
 
 function isCounted(error: unknown, outgoing: ServerResponse): boolean {
   if (outgoing.destroyed || error instanceof UploadAbortedError) return true

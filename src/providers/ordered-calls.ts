@@ -9,7 +9,6 @@ export type OrderedCalls = {
   finish(place: string, text: string): readonly CallEvent[]
   /** No more fragments follow: emits everything that is buffered. */
   finishAll(): readonly CallEvent[]
-  readonly count: number
 }
 
 type Call = {
@@ -85,9 +84,6 @@ export function createOrderedCalls(): OrderedCalls {
     finishAll() {
       for (const call of calls) call.done = true
       return advance()
-    },
-    get count() {
-      return calls.length
     },
   }
 }

@@ -5,11 +5,6 @@ import { createOrderedCalls, type OrderedCalls } from './ordered-calls.ts'
 import type { EventReader } from './protocol.ts'
 import { readFault } from './upstream-fault.ts'
 
-export type ResponsesReader = EventReader & {
-  /** Events that were not JSON and were skipped. */
-  readonly skippedCount: number
-}
-
 /** One event may contain a whole answer, or all arguments of a call that writes a file. */
 export const eventCharactersMax = 4 * 1024 * 1024
 
@@ -17,7 +12,7 @@ export const eventCharactersMax = 4 * 1024 * 1024
  * Reads the server-sent events of `POST /responses`. Lenient: it reads the members it uses and ignores unknown ones. `hidden` lists
  * words, such as the upstream's host, that no message may contain.
  */
-export function createResponsesReader(hidden: readonly string[] = []): ResponsesReader {
+export function createResponsesReader(hidden: readonly string[] = []): EventReader {
   const answer = createAnswer(hidden)
   let parser: EventSourceParser | undefined
   // Whether the parser has no partial event: then the fast path may read the next chunk.
@@ -45,9 +40,6 @@ export function createResponsesReader(hidden: readonly string[] = []): Responses
     },
     // The last event carries the finish reason and the usage: no answer is complete before it.
     isComplete: false,
-    get skippedCount() {
-      return answer.skippedCount
-    },
   }
 }
 
@@ -69,7 +61,6 @@ type Answer = {
   events: ChatEvent[]
   accepted: boolean
   ended: boolean
-  skippedCount: number
   /** Length of all text so far: the offset of citations in a later message. */
   textLength: number
   /** Where each text part began, by its position. */
@@ -90,7 +81,6 @@ function createAnswer(hidden: readonly string[]): Answer {
     events: [],
     accepted: false,
     ended: false,
-    skippedCount: 0,
     textLength: 0,
     partStarts: new Map(),
     annotationCounts: new Map(),
@@ -149,10 +139,7 @@ function readMessage(answer: Answer, type: string | undefined, data: string): vo
     return
   }
   const event = parseData(data)
-  if (event === undefined) {
-    answer.skippedCount += 1
-    return
-  }
+  if (event === undefined) return
   handlers.get(event.type ?? type)?.(answer, event)
 }
 

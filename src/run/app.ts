@@ -13,7 +13,7 @@ import { ClientDisconnectedError } from '../http/disconnect.ts'
 import { errorResponse } from '../http/error-response.ts'
 import { type HonoBindings, honoPath } from '../http/hono.ts'
 import type { MetricsPage } from '../http/metrics-page.ts'
-import { UploadAbortedError } from '../http/read-body.ts'
+import { hasBody, UploadAbortedError } from '../http/read-body.ts'
 import type { Problems, Readiness } from '../http/readiness.ts'
 import { idHeaders, v1Headers } from '../http/send.ts'
 import { UnknownUrlError } from '../http/unknown-url.ts'
@@ -100,10 +100,6 @@ function readPath({ url = '' }: IncomingMessage): string {
   } catch {
     return path
   }
-}
-
-function hasBody({ headers }: IncomingMessage): boolean {
-  return Number(headers['content-length']) > 0 || headers['transfer-encoding'] !== undefined
 }
 
 function isHostless({ httpVersion, headers }: IncomingMessage): boolean {

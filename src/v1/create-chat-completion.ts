@@ -12,6 +12,7 @@ import { disconnectSignal, responseClosed } from '../http/disconnect.ts'
 import { errorResponse, isRepeatable } from '../http/error-response.ts'
 import type { Load, ServedRequest } from '../http/load.ts'
 import { type BodyLimits, readJsonBytes, UploadAbortedError } from '../http/read-body.ts'
+import { mayReplay, readRetryHeaders } from '../http/retry-headers.ts'
 import { sendJson, sendJsonEarly, v1Headers } from '../http/send.ts'
 import type { UnidentifiedCalls } from '../http/unidentified-calls.ts'
 import type { UndecidedRequest, UnpaidRequests } from '../http/unpaid-requests.ts'
@@ -206,18 +207,24 @@ async function prepare(
   const asked = parseChatRequest(exchange.body, services.models)
   services.failpoint('after_parse')
   const marks = { payer, body: bytes, ...(funding?.isRetriable === false ? noRetry : readRetryHeaders(incoming)) }
-  const mayReplay = marks.idempotencyKey !== undefined || (marks.retryCount ?? 0) > 0
   // The hold detects changed options. A retry may need no hold, so its options are read now.
   const currentOptions = () => funding?.options() ?? services.keys.currentOptions(bearer)
-  let options = mayReplay || funding !== undefined ? await currentOptions() : bearer.options
+  let options = mayReplay(marks) || funding !== undefined ? await currentOptions() : bearer.options
   for (let changes = 0; ; changes += 1) {
+    let refused: OwnAttempt | undefined
+    const onRefused = (own: OwnAttempt) => {
+      refused = own
+    }
     try {
-      return await decide(exchange, { asked, options, marks, sharesOf, clientSignal })
+      return await decide(exchange, { asked, options, marks, sharesOf, clientSignal, onRefused })
     } catch (error) {
       // A refusal by the key's rules is never based on a cache.
       const isDoubtful = error instanceof KeyChangedError || isKeyRuleError(error)
       const current = isDoubtful ? await currentOptions() : options
-      if (current.version === options.version || changes === keyChangesMax) throw error
+      if (current.version === options.version || changes === keyChangesMax) {
+        if (isRepeatable(error) && !clientSignal.aborted) refused?.expectRetry()
+        throw error
+      }
       options = current
     }
   }
@@ -232,11 +239,13 @@ type CheckedRequest = {
   readonly marks: RetryMarks
   readonly sharesOf: string
   readonly clientSignal: AbortSignal
+  /** Called with an attempt that gets no hold. It may be decided again under the key's new options. */
+  readonly onRefused: (own: OwnAttempt) => void
 }
 
 /** Checks the request against its key's options, then finds the answer of an earlier attempt or places the hold. */
 async function decide(exchange: Exchange, checked: CheckedRequest): Promise<Prepared> {
-  const { asked, options, marks, sharesOf, clientSignal } = checked
+  const { asked, options, marks, sharesOf, clientSignal, onRefused } = checked
   const { services, incoming, requestId, watch } = exchange
   const { payer } = marks
   // Before the lookup of earlier answers: a key must not get an answer that it may not request.
@@ -263,7 +272,7 @@ async function decide(exchange: Exchange, checked: CheckedRequest): Promise<Prep
   const admission = { ...services.admission, ...exchange.funding?.admission }
   const admitted = await admit(admission, applicant).catch(async (error) => {
     await own.close(undefined)
-    if (isRepeatable(error) && !clientSignal.aborted) own.expectRetry()
+    onRefused(own)
     throw error
   })
   exchange.undecided?.paid()
@@ -394,15 +403,6 @@ function open(
 }
 
 const noRetry = { idempotencyKey: undefined, retryCount: undefined }
-
-function readRetryHeaders({ headers }: IncomingMessage): Pick<RetryMarks, 'idempotencyKey' | 'retryCount'> {
-  const key = headers['idempotency-key']
-  const count = headers['x-stainless-retry-count']
-  return {
-    idempotencyKey: typeof key === 'string' && key !== '' ? key : undefined,
-    retryCount: typeof count === 'string' && /^\d{1,3}$/.test(count) ? Number(count) : undefined,
-  }
-}
 
 /** Answers a request that was refused before the hold, and logs the attempt. */
 function refuse(

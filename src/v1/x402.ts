@@ -8,7 +8,7 @@ import type { Database } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
 import { disconnectSignal } from '../http/disconnect.ts'
 import type { HonoBindings } from '../http/hono.ts'
-import { readJsonBytes } from '../http/read-body.ts'
+import { hasBody, readJsonBytes } from '../http/read-body.ts'
 import { type Visitor, visitorOf } from '../http/visitor.ts'
 import { noOptions } from '../identity/key-options.ts'
 import { parseChatRequest } from '../inference/chat-request.ts'
@@ -159,10 +159,6 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
       return work(caller, x402)
     })
   }
-}
-
-function hasBody({ headers }: IncomingMessage): boolean {
-  return Number(headers['content-length']) > 0 || headers['transfer-encoding'] !== undefined
 }
 
 /** Who asks, as far as the head of the request shows it. Nothing is written to find out: that waits until the caller is admitted. */

@@ -300,6 +300,20 @@ test('a retry gets its recorded answer under the key’s cap of now, and none fr
   assert.equal((await postChat(service, secret, luna, later)).status, 200)
 })
 
+test('a request that was decided again because its key changed is one request: its retry gets its answer', async () => {
+  const { secret, id } = await createKey({})
+  const attempt = (count: number) =>
+    postChat(other, secret, question, { headers: { 'x-stainless-retry-count': String(count) } })
+  // The other node knows the key as it was before the change.
+  assert.equal((await postChat(other, secret, question)).status, 200)
+  await client.patch(`/api/keys/${id}`, { web_tools: false })
+  assert.equal((await attempt(0)).status, 200)
+  const asked = upstream.exchanges.length
+  const replay = await attempt(1)
+  assert.deepEqual([replay.status, replay.headers.get('idempotent-replayed')], [200, 'true'])
+  assert.equal(upstream.exchanges.length, asked)
+})
+
 test('the playground answers under the options of the chosen key', async () => {
   const { id } = await createKey({ allowed_models: ['gpt-5.6-luna'], web_tools: false, max_request_cost: '0.01' })
   const refusals: [object, string][] = [
