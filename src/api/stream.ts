@@ -1,3 +1,4 @@
+import { addAbortListener } from 'node:events'
 import type { AccountRef } from '../db/account-ref.ts'
 import { isSessionAlive } from '../identity/sessions.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
@@ -17,61 +18,54 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
   const { database, inFlightCap, onError, answering, unidentified } = services
   const feeds = new AccountFeeds({ database, onError: (error) => onError(error, 'stream') })
 
-  router.at(chatContracts.openStream).answer(async ({ session, visitor, headers }) => {
+  router.at(chatContracts.openStream).answer(async ({ session, visitor, headers, outgoing }) => {
     const encoder = new TextEncoder()
-    let stop = () => {}
-    let gone = false
+    const over = new AbortController()
+    let controller!: ReadableStreamDefaultController<Uint8Array>
     const body = new ReadableStream<Uint8Array>(
       {
-        async start(controller) {
-          const send = (text: string) => {
-            if (gone) return
-            controller.enqueue(encoder.encode(text))
-            // Disconnect a client that does not read. Browsers reconnect by themselves.
-            if ((controller.desiredSize ?? 0) < 0) end()
-          }
-          const end = () => {
-            if (gone) return
-            gone = true
-            stop()
-            controller.close()
-          }
-          const timer = setInterval(() => {
-            isSessionAlive(database, session).then(
-              (alive) => (alive ? send(': \n\n') : end()),
-              (error: unknown) => onError(error, 'stream'),
-            )
-          }, answering.streamKeepaliveMs).unref()
-          const ignore = unidentified.watch(visitor, ({ at, code, message }) =>
-            send(render({ type: 'unidentified', at: at.toISOString(), code, message })),
-          )
-          stop = () => {
-            clearInterval(timer)
-            ignore()
-          }
-          const after = parseStreamId(session, headers['last-event-id'])
-          const listener: Listener = (events, number) => {
-            // Only the last event has the id: a client that is interrupted before it gets all of them again.
-            const texts = events.map((event) => render(renderEvent(event)))
-            send(`${texts.slice(0, -1).join('')}id: ${formatStreamId(session, number)}\n${texts.at(-1)}`)
-          }
-          const subscription = await feeds.watch(session, listener, after)
-          stop = () => {
-            clearInterval(timer)
-            ignore()
-            subscription.stop()
-          }
-          // The client may have disconnected before the stream began.
-          if (gone) stop()
-          send(`id: ${formatStreamId(session, subscription.number)}\n${render(ready(subscription.isResumed))}`)
+        start: (given) => {
+          controller = given
         },
-        cancel: () => {
-          gone = true
-          stop()
-        },
+        cancel: () => over.abort(),
       },
       new ByteLengthQueuingStrategy({ highWaterMark: unreadMax }),
     )
+    const end = () => {
+      if (over.signal.aborted) return
+      over.abort()
+      controller.close()
+    }
+    const send = (text: string) => {
+      if (over.signal.aborted) return
+      controller.enqueue(encoder.encode(text))
+      // Disconnect a client that does not read. Browsers reconnect by themselves.
+      if ((controller.desiredSize ?? 0) < 0) end()
+    }
+    const listener: Listener = (events, number) => {
+      // Only the last event has the id: a client that is interrupted before it gets all of them again.
+      const texts = events.map((event) => render(renderEvent(event)))
+      send(`${texts.slice(0, -1).join('')}id: ${formatStreamId(session, number)}\n${texts.at(-1)}`)
+    }
+    // Before the response begins, so that a refusal has its status.
+    const subscription = await feeds.watch(session, listener, parseStreamId(session, headers['last-event-id']))
+    const timer = setInterval(() => {
+      isSessionAlive(database, session)
+        .then((alive) => (alive ? send(': \n\n') : end()))
+        .catch((error: unknown) => onError(error, 'stream'))
+    }, answering.streamKeepaliveMs).unref()
+    const ignore = unidentified.watch(visitor, ({ at, code, message }) =>
+      send(render({ type: 'unidentified', at: at.toISOString(), code, message })),
+    )
+    addAbortListener(over.signal, () => {
+      subscription.stop()
+      clearInterval(timer)
+      ignore()
+    })
+    // A body that nobody reads is never cancelled: after HEAD, and after a client that left before the response began.
+    outgoing.once('close', end)
+    if (outgoing.closed || outgoing.destroyed) end()
+    send(`id: ${formatStreamId(session, subscription.number)}\n${render(ready(subscription.isResumed))}`)
     return new Response(body as ConstructorParameters<typeof Response>[0], {
       headers: {
         'content-type': 'text/event-stream; charset=utf-8',

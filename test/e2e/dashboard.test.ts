@@ -16,7 +16,7 @@ import { requestContracts } from '../../src/openapi/contracts/requests.ts'
 import { signInContracts } from '../../src/openapi/contracts/sign-in.ts'
 import { statusContracts } from '../../src/openapi/contracts/status.ts'
 import { usageContracts } from '../../src/openapi/contracts/usage.ts'
-import { DashboardClient, type Json, signInNew } from '../support/dashboard-client.ts'
+import { type DashboardClient, type Json, signInNew } from '../support/dashboard-client.ts'
 import { completed, created, text } from '../support/scripted-upstream.ts'
 import { postChat, startTestService } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
@@ -565,83 +565,6 @@ test('the playground answers like the API and is charged to the chosen key', asy
   assert.match(await stream.text(), /data: \[DONE\]/)
 })
 
-test('the live stream reports the balance, started and ended requests, and refusals', async () => {
-  const [key] = keys
-  const stream = await client.send('GET', '/api/stream')
-  const events = readEvents(stream)
-  await events.next('ready')
-  await send(key.secret, { messages: question })
-  const ended = await events.next('request')
-  assert.equal(ended.change, 'ended')
-  assert.equal(ended.request.status, 'succeeded')
-  await send(key.secret, { messages: question, n: 2 })
-  const refused = await events.next('request')
-  assert.deepEqual([refused.change, refused.request.error.code], ['refused', 'invalid_value'])
-  await suite.service.credit(client.accountId, '1')
-  const { deposit } = await events.next('deposit')
-  assert.deepEqual([deposit.amount, deposit.state], ['1', 'credited'])
-  await stream.body?.cancel().catch(() => {})
-})
-
-// Browsers leave pages all the time, and some before their stream has begun. Each of those used to keep everybody else's from
-// being told of anything.
-test('a page that is closed immediately does not affect other live views', async () => {
-  const [hasty, patient] = [await signInNew(suite.service), await signInNew(suite.service)]
-  for (let turn = 0; turn < 10; turn += 1) await (await hasty.send('GET', '/api/stream')).body?.cancel()
-  await suite.service.credit(hasty.accountId, '2')
-  for (const one of [hasty, patient]) {
-    const stream = await one.send('GET', '/api/stream')
-    const events = readEvents(stream)
-    await events.next('ready')
-    await suite.service.credit(one.accountId, '1')
-    assert.equal((await events.next('deposit')).deposit.amount, '1')
-    await stream.body?.cancel().catch(() => {})
-  }
-})
-
-test('a page on one node sees requests of another, misses none when it reconnects, and ends when its session does', async () => {
-  const beside = await startTestService({ besideOf: suite.service, environment: { STREAM_KEEPALIVE_MS: '100' } })
-  try {
-    const other = await signInNew(suite.service, '1')
-    const { secret } = await other.post('/api/keys', { name: 'live' })
-    const page = new DashboardClient(beside)
-    page.cookie = other.cookie
-    const stream = await page.send('GET', '/api/stream')
-    const events = readEvents(stream)
-    assert.equal((await events.next('ready')).resumed, false)
-    await send(secret, { messages: question })
-    while ((await events.next('request')).change !== 'ended');
-    const lastId = events.lastId()!
-    await stream.body?.cancel().catch(() => {})
-    await send(secret, { messages: question, n: 2 })
-    // Refusals are recorded after their answer.
-    await until(async () => (await other.get('/api/requests')).data.length === 2)
-    const again = await page.send('GET', '/api/stream', undefined, { 'last-event-id': lastId })
-    const missed = readEvents(again)
-    // The node may still have the page's first stream: what that one was not told either comes after `ready`.
-    const told = [await missed.next('ready', 'request'), await missed.next('ready', 'request')]
-    assert.deepEqual(told.map((event) => event.resumed ?? event.request.error.code).sort(), ['invalid_value', true])
-    const foreign = await client.send('GET', '/api/stream', undefined, { 'last-event-id': lastId })
-    assert.equal((await readEvents(foreign).next('ready')).resumed, false)
-    await foreign.body?.cancel().catch(() => {})
-    // Signed out on the first node: the page on the second ends.
-    await other.post('/api/auth/logout')
-    await missed.ended()
-  } finally {
-    await beside.stop()
-  }
-})
-
-test('a stream ends with its session', async () => {
-  const other = await signInNew(suite.service)
-  const stream = await other.send('GET', '/api/stream')
-  assert.equal(stream.headers.get('content-type'), 'text/event-stream; charset=utf-8')
-  await other.post('/api/auth/logout')
-  assert.deepEqual(await other.refusal('GET', '/api/stream'), [401, 'session_required'])
-  // It ends by itself; were it not to, this would wait for ever.
-  await stream.text()
-})
-
 test('the export has everything of the account and its sum is the ledger’s', async () => {
   const exported = await client.get('/api/export')
   const sum = exported.requests.reduce((total: bigint, row: Json) => total + BigInt(row.charged_atomic), 0n)
@@ -689,38 +612,4 @@ async function readText(path: string, headers: Record<string, string> = {}): Pro
   const answer = await client.send('GET', path, undefined, headers)
   assert.equal(answer.status, 200)
   return answer.text()
-}
-
-/** Server-sent events, one by one; others than the one asked for are passed over. */
-function readEvents(response: Response): {
-  next(...types: readonly string[]): Promise<Json>
-  /** The id that a browser would reconnect with. */
-  lastId(): string | undefined
-  ended(): Promise<void>
-} {
-  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
-  let text = ''
-  let id: string | undefined
-  return {
-    lastId: () => id,
-    async ended() {
-      while (!(await reader.read()).done);
-    },
-    async next(...types) {
-      for (;;) {
-        const end = text.indexOf('\n\n')
-        if (end === -1) {
-          const { value, done } = await reader.read()
-          assert.ok(!done, 'the stream has ended')
-          text += value
-          continue
-        }
-        id = /^id: (.*)$/m.exec(text.slice(0, end))?.[1] ?? id
-        const data = /^data: (.*)$/m.exec(text.slice(0, end))?.[1]
-        text = text.slice(end + 2)
-        const event = data === undefined ? undefined : chatContracts.openStream.answer.parse(JSON.parse(data))
-        if (event !== undefined && types.includes(event.type)) return event
-      }
-    },
-  }
 }
