@@ -76,7 +76,7 @@ const alone = [
   ...longest,
   'gateway/crash.test.ts',
   'src/chat/attempts.test.ts',
-  'src/commands/stop-signal.test.ts',
+  'src/commands/{remote,stop-signal,with-database}.test.ts',
   'src/commands/verify.test.ts',
   'src/db/data-dir.test.ts',
   'src/db/database.test.ts',

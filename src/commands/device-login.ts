@@ -4,6 +4,7 @@ import type { AnswerOf } from '../openapi/contract.ts'
 import type { deviceContracts } from '../openapi/contracts/devices.ts'
 import { CommandError } from './command.ts'
 import { send } from './service-access.ts'
+import { stopSignals } from './stop-signal.ts'
 
 type Started = AnswerOf<typeof deviceContracts.startDeviceLogin>
 type State = AnswerOf<typeof deviceContracts.pollDeviceLogin>
@@ -18,8 +19,7 @@ const cancelMsMax = 3_000
 export async function requestKey(origin: string): Promise<string | undefined> {
   const stop = new AbortController()
   const onSignal = () => stop.abort()
-  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
-  for (const signal of signals) process.on(signal, onSignal)
+  for (const signal of stopSignals) process.on(signal, onSignal)
   try {
     const started = await start(origin, stop.signal)
     if (started === undefined) return undefined
@@ -34,7 +34,7 @@ export async function requestKey(origin: string): Promise<string | undefined> {
     process.stderr.write(`\nCancelled. The code ${started.user_code} is no longer valid.\n`)
     return undefined
   } finally {
-    for (const signal of signals) process.off(signal, onSignal)
+    for (const signal of stopSignals) process.off(signal, onSignal)
   }
 }
 

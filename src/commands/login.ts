@@ -4,6 +4,7 @@ import { type Command, CommandError } from './command.ts'
 import { requestKey } from './device-login.ts'
 import { checkLoginFolder, type Login, readLogin, removeLogin, writeLogin } from './login-file.ts'
 import { readOwnKey } from './remote.ts'
+import { interruptedCode } from './stop-signal.ts'
 
 export const loginCommand: Command = {
   usage: [
@@ -53,8 +54,6 @@ export const logoutCommand: Command = {
     return 0
   },
 }
-
-const interruptedCode = 130
 
 async function requestLogin(origin: string): Promise<Login | undefined> {
   const apiKey = await requestKey(origin)

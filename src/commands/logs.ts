@@ -7,6 +7,7 @@ import { format } from '../money/usdc.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { findLogin } from './login-file.ts'
 import { type RemoteRequest, tailRemote } from './remote.ts'
+import { untilStopped } from './stop-signal.ts'
 import { truncate } from './table.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
@@ -81,8 +82,7 @@ type FollowOptions = {
 
 /** Requests are printed when they end. Those that are still open are read again later. */
 async function follow(database: Database, { last, once, partitions, show }: FollowOptions): Promise<void> {
-  const stop = new AbortController()
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort())
+  const stop = untilStopped()
   const open = new Set<RequestId>()
   const seen = new Set<RequestId>()
   const print = (rows: readonly LoggedRequest[]) => {
@@ -101,8 +101,8 @@ async function follow(database: Database, { last, once, partitions, show }: Foll
   // Reads overlap. Requests that ended before this read began are not printed by the next one.
   const before = once ? [] : (await readRequestsSince(database, { partitions, since: cursor.next })).rows
   for (const { id, status } of before) (status === 'held' ? open : seen).add(id)
-  while (!once && !stop.signal.aborted) {
-    await sleep(pollMs, undefined, { signal: stop.signal }).catch(() => {})
+  while (!once && !stop.aborted) {
+    await sleep(pollMs, undefined, { signal: stop }).catch(() => {})
     cursor = await readRequestsSince(database, { partitions, since: cursor.next })
     print(cursor.rows)
     if (open.size > 0) print(await readRequestsById(database, [...open]))

@@ -6,6 +6,7 @@ import { type Address, checksummed } from '../signer/address.ts'
 import { CommandError, type Output } from './command.ts'
 import type { Login } from './login-file.ts'
 import { get } from './service-access.ts'
+import { untilStopped } from './stop-signal.ts'
 import { printRows } from './table.ts'
 
 type OwnKey = AnswerOf<typeof keyContracts.getOwnKey>
@@ -16,6 +17,8 @@ export type RemoteRequest = RequestList['data'][number]
 const dayMs = 86_400_000
 const pollMs = 2_000
 const pageMax = 100
+// More than the largest `--last`, because a page can be short.
+const pagesMax = 20
 const remoteDaysMax = 31
 
 export function readOwnKey(login: Login): Promise<OwnKey> {
@@ -85,20 +88,40 @@ export type RemoteTail = {
   readonly show: (row: RemoteRequest) => void
 }
 
-/** The last ones, then each that ends, oldest first, until a signal. */
+/** The last ones, then each that ends, oldest first, until it is stopped. */
 export async function tailRemote(login: Login, { last, once, show }: RemoteTail): Promise<number> {
-  const stop = new AbortController()
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort())
-  const seen = new Set<string>()
-  for (let limit = last; ; limit = pageMax) {
-    const { data } = await get<RequestList>(login, `/api/requests?limit=${Math.min(Math.max(limit, 1), pageMax)}`)
-    const fresh = data.filter(({ id, status }) => status !== 'held' && !seen.has(id)).reverse()
-    for (const row of fresh) {
-      seen.add(row.id)
-      if (limit > 0) show(row)
-    }
-    if (once) return 0
-    await sleep(pollMs, undefined, { signal: stop.signal }).catch(() => {})
-    if (stop.signal.aborted) return 0
+  const stop = untilStopped()
+  let rows = await readNewest(login, (read) => read.filter(isEnded).length >= last)
+  for (const row of rows.filter(isEnded).slice(0, last).reverse()) show(row)
+  while (!once) {
+    const seen = new Set(rows.filter(isEnded).map(({ id }) => id))
+    const open = rows.filter((row) => !isEnded(row)).map(({ id }) => id)
+    await sleep(pollMs, undefined, { signal: stop }).catch(() => {})
+    if (stop.aborted) break
+    rows = await readNewest(login, (read) => seen.size === 0 || read.some(({ id }) => seen.has(id)))
+    // Many newer requests may have begun while these were open.
+    for (const id of open)
+      if (!rows.some((row) => row.id === id)) rows.push(await get<RemoteRequest>(login, `/api/requests/${id}`))
+    for (const row of rows.toReversed()) if (isEnded(row) && !seen.has(row.id)) show(row)
   }
+  return 0
+}
+
+/** The newest requests first, page by page, until they are enough. */
+async function readNewest(
+  login: Login,
+  isEnough: (rows: readonly RemoteRequest[]) => boolean,
+): Promise<RemoteRequest[]> {
+  const rows: RemoteRequest[] = []
+  let cursor: string | null = ''
+  for (let pages = 0; cursor !== null && pages < pagesMax; pages += 1) {
+    const page: RequestList = await get(login, `/api/requests?limit=${pageMax}${cursor && `&cursor=${cursor}`}`)
+    rows.push(...page.data)
+    cursor = isEnough(rows) ? null : page.next_cursor
+  }
+  return rows
+}
+
+function isEnded({ status }: RemoteRequest): boolean {
+  return status !== 'held'
 }

@@ -22,6 +22,7 @@ import { faucetCommand } from './faucet.ts'
 import { type PlannedRequest, plannedKeys, planTraffic, seededRandom } from './replay-plan.ts'
 import { Replayer } from './replayer.ts'
 import { readSandboxFile } from './sandbox-file.ts'
+import { interruptedCode, untilStopped } from './stop-signal.ts'
 import { withDatabase } from './with-database.ts'
 import { withdrawCommand } from './withdraw.ts'
 
@@ -53,13 +54,12 @@ export const sandboxCommand: Command = {
     const perDay = readCount('per-day', options['per-day'] ?? '40', perDayMax)
     const seed = readCount('seed', options.seed ?? '1', 1_000_000)
     const apiKey = await refuseUnlessSandbox(config)
-    const stop = new AbortController()
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => stop.abort())
+    const stop = untilStopped()
     const plan = planTraffic(days, perDay, Date.now(), seededRandom(seed))
     if (plan.length === 0)
       throw new CommandError('None of these requests would be in the past yet. Use more --days or --per-day.', 2)
     // One connection: the clock of the replay is a setting of its session.
-    const replay = (database: Database) => replayPlan({ database, config, apiKey, plan, output }, stop.signal)
+    const replay = (database: Database) => replayPlan({ database, config, apiKey, plan, output }, stop)
     return withDatabase(config, replay, { poolMax: 1 })
   },
 }
@@ -146,8 +146,6 @@ async function replayPlan(replay: Replay, signal: AbortSignal): Promise<number> 
   )
   return isWhole ? 0 : interruptedCode
 }
-
-const interruptedCode = 130
 
 /** Refuses everywhere but beside a sandbox that runs now. Returns the key of its demo account. */
 async function refuseUnlessSandbox(config: Config): Promise<string> {

@@ -6,6 +6,11 @@ export type StopSignals = {
   readonly hurry: AbortSignal
 }
 
+export const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+
+/** The exit code of a command that was interrupted. */
+export const interruptedCode = 130
+
 // One Ctrl-C or one `kill -- -PGID` reaches this process several times: from the terminal, from our wrapper, from npm.
 const duplicateMsMax = 1_000
 
@@ -23,7 +28,7 @@ export function watchStopSignals(now: () => number = () => performance.now()): S
     if (stop.signal.aborted) hurry.abort()
     else stop.abort()
   }
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, onSignal)
+  for (const signal of stopSignals) process.on(signal, onSignal)
   // The wrapper was killed with SIGKILL, which it cannot forward. Without this the service would be orphaned.
   process.on('disconnect', onSignal)
   // Waiting for that must not keep a process alive that has nothing else to do.
@@ -31,6 +36,14 @@ export function watchStopSignals(now: () => number = () => performance.now()): S
   // A terminal that was closed, or a pipe that nobody reads, must not end the process either.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
   return { stop: stop.signal, hurry: hurry.signal }
+}
+
+/** For a command that prints until it is stopped: aborted by a signal, and when nobody reads its output any more, as after `head`. */
+export function untilStopped(): AbortSignal {
+  const stop = new AbortController()
+  for (const signal of stopSignals) process.once(signal, () => stop.abort())
+  process.stdout.once('error', () => stop.abort())
+  return stop.signal
 }
 
 /** Resolves when the signal is aborted. */

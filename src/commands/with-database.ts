@@ -1,3 +1,4 @@
+import { addAbortListener } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import type { Config } from '../config/config.ts'
 import { distributeLedger } from '../db/citus.ts'
@@ -9,6 +10,7 @@ import { locateEmbeddedPostgres, startEmbeddedPostgres } from '../db/embedded-po
 import { migrate } from '../db/migrate.ts'
 import { embeddedIn, type Origin, openUsable } from '../db/open-usable.ts'
 import { CommandError } from './command.ts'
+import { interruptedCode, stopSignals } from './stop-signal.ts'
 
 export const migrationsFolder = fileURLToPath(new URL('../../migrations/', import.meta.url))
 
@@ -41,19 +43,25 @@ export async function withEmbeddedPostgres<Result>(
   dataDir: string,
   work: (url: string) => Promise<Result>,
 ): Promise<Result> {
-  const postgres = await startEmbeddedPostgres({ dataDir })
-  // Ctrl-C must not leave the server running that was started for this command.
-  const interrupt = () => void postgres.stop().finally(() => process.exit(130))
+  // Ctrl-C must not leave the server running that is started for this command.
+  const interrupted = new AbortController()
+  const interrupt = () => interrupted.abort()
   for (const signal of stopSignals) process.on(signal, interrupt)
   try {
-    return await work(postgres.url)
+    const postgres = await startEmbeddedPostgres({ dataDir, signal: interrupted.signal })
+    addAbortListener(interrupted.signal, () => void postgres.stop().finally(() => process.exit(interruptedCode)))
+    try {
+      return await work(postgres.url)
+    } finally {
+      await postgres.stop()
+    }
+  } catch (error) {
+    if (interrupted.signal.aborted) process.exit(interruptedCode)
+    throw error
   } finally {
-    await postgres.stop()
     for (const signal of stopSignals) process.off(signal, interrupt)
   }
 }
-
-const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 type Opening = {
   readonly url: string

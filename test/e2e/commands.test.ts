@@ -379,6 +379,15 @@ test('penny logs tail follows requests as they end, one line each', async () => 
     .map((line) => JSON.parse(line) as { id: string; status: string })
   assert.equal(new Set(lines.map(({ id }) => id)).size, lines.length)
   assert.ok(lines.every(({ status }) => status === 'succeeded'))
+  // `penny logs tail | head -1`
+  const unread = penny.spawn(['logs', 'tail', '--last', '1'])
+  await once(unread.stdout!, 'data')
+  unread.stdout!.destroy()
+  while (unread.exitCode === null) {
+    await chat('Is anybody there?')
+    await pause(50)
+  }
+  assert.equal(unread.exitCode, 0)
   const last = await penny.run(['logs', 'tail', '--once', '--last', '3'])
   assert.match(last.stdout, /^(\d\d:\d\d:\d\d\.\d{3} {2}succeeded {2}.*req_[0-9a-f]{32}\n){3}$/)
 })
