@@ -64,6 +64,7 @@ export function createApp(services: AppServices): RequestListener {
   const discardBody = (incoming: IncomingMessage) =>
     void services.unreadBodies.discardOrClose(incoming, visitorOf(incoming, services.trustProxy).network)
   return (incoming, outgoing) => {
+    const [sentPath] = (incoming.url ?? '').split('?', 1)
     incoming.url = withoutExtraSlashes(incoming.url ?? '')
     const path = readPath(incoming)
     const isPost = incoming.method === 'POST'
@@ -73,7 +74,8 @@ export function createApp(services: AppServices): RequestListener {
     else if (isPost && path === playgroundPath) void createPlaygroundCompletion(services, gate, incoming, outgoing)
     else {
       if (hasBody(incoming)) outgoing.once('finish', () => discardBody(incoming))
-      if (path === '/metrics') void services.metricsPage.answer(incoming, outgoing)
+      // Proxies deny this path to strangers. Not all of them deny its other spellings, such as `//metrics` and `/%6detrics`.
+      if (sentPath === '/metrics') void services.metricsPage.answer(incoming, outgoing)
       else void other(incoming, outgoing)
     }
   }

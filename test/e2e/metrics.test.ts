@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
+import { type IncomingMessage, request } from 'node:http'
 import { after, before, test } from 'node:test'
 import { callChat, endedRow, framesOf, readContent } from '../support/chat-client.ts'
 import { metricsTable } from '../support/metrics-table.ts'
@@ -156,6 +158,17 @@ test('no account, no key and no word of a customer is a label', async () => {
   ).json()
   const text = await (await fetch(`${service.origin}/metrics`)).text()
   for (const word of [secret, account.id, account.keyId, account.apiKey]) assert.ok(!text.includes(word))
+})
+
+test('only the exact path has the page: proxies deny that one to strangers', async () => {
+  assert.equal((await fetch(`${service.origin}/metrics?from=prometheus`)).status, 200)
+  for (const path of ['/metrics/', '//metrics', '/%6detrics', '/./metrics/', '/METRICS', '/v1/..//metrics']) {
+    const { port } = new URL(service.origin)
+    const outgoing = request({ host: '127.0.0.1', port, path, agent: false }).end()
+    const [response] = (await once(outgoing, 'response')) as [IncomingMessage]
+    assert.equal(response.statusCode, 404, path)
+    response.destroy()
+  }
 })
 
 test('with METRICS_TOKEN set the page is for its bearer alone', async () => {
