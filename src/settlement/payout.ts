@@ -2,14 +2,14 @@ import { randomUUID } from 'node:crypto'
 import type { Connection, Database } from '../db/database.ts'
 import { OperatorError } from '../errors.ts'
 import { refundable } from '../ledger/replays.ts'
-import { openWithdrawalStates } from '../ledger/states.ts'
+import { openWithdrawalStates, openX402States } from '../ledger/states.ts'
 import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Address, Hex } from '../signer/address.ts'
 import { saltOf } from '../signer/nonce.ts'
 import { SigningRefusedError } from '../signer/signing-request.ts'
 import { burnIntent, payOutMax } from '../signer/signing-terms.ts'
-import { isSellerShort, owedBack } from './solvency.ts'
+import { isSellerShort } from './solvency.ts'
 import type { WithdrawParts } from './withdraw.ts'
 import { feeTaken } from './withdrawal-fee.ts'
 
@@ -52,7 +52,8 @@ export async function lockRevenue(connection: Connection): Promise<void> {
 
 /**
  * What may be paid out: the seller's balance at the gateway, less what the seller owes to accounts or may still owe for refunds of
- * retried requests, less open payouts. The ledger is read before the balance, so a payment in between can only lower the result.
+ * retried requests, less open payouts. The ledger is read before the balance: money that leaves in between only lowers the result,
+ * and money that arrives was recorded before it was submitted.
  */
 export async function readPayable(connection: Connection, readBalance: ReadBalance): Promise<Usdc> {
   const [row] = await connection.query<{ owed: bigint; open: bigint }>(
@@ -62,6 +63,19 @@ export async function readPayable(connection: Connection, readBalance: ReadBalan
   const left = (await readBalance()) - row!.owed - row!.open
   return fromAtomic(left > 0n ? left : 0n)
 }
+
+/**
+ * The most that the seller owes to accounts: what they paid beyond their charges. The seller may already have the money of a payment
+ * whose completion is not recorded yet (`covered`), or of a wallet's payment that is not credited yet, and may still have the money of
+ * an open refund.
+ */
+const owedBack = `
+  select coalesce(sum(greatest(0, greatest(a.paid, a.covered + coalesce(r.amount, 0)) - a.charged + a.given_back)), 0)
+         + (select coalesce(sum(p.value), 0) from x402_payments p where p.state in ${openX402States} and p.state = 'submitted')
+    from accounts a
+    left join (select w.partition, w.account_id, sum(w.amount) as amount from withdrawals w
+                where w.state in ${openWithdrawalStates} and w.refund is not null group by w.partition, w.account_id) r
+      on r.partition = a.partition and r.account_id = a.id`
 
 /** Advances every open payout by one step. A failing one does not delay the others. Returns how many are open. */
 export async function advancePayouts(parts: WithdrawParts): Promise<number> {

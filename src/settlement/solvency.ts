@@ -114,9 +114,6 @@ function amount(value: unknown): Usdc {
   return fromAtomic(BigInt(String(value)))
 }
 
-/** The most that the seller owes to accounts: refunds of paid charges, less later charges. */
-export const owedBack = 'select coalesce(sum(greatest(0, a.paid - a.charged + a.given_back)), 0) from accounts a'
-
 const owedByAccount = `
   select a.partition, a.id, a.address,
          (a.gateway + a.credit + a.held + a.charged - a.given_back - a.paid - greatest(0, a.covered - a.paid)

@@ -17,6 +17,7 @@ import { confirmPayments } from '../../src/settlement/confirm.ts'
 import { resolveUndecided } from '../../src/settlement/confirm-x402.ts'
 import { findReceipt } from '../../src/settlement/find-receipt.ts'
 import { writeReceipts } from '../../src/settlement/receipt-rows.ts'
+import { readPayable } from '../../src/settlement/payout.ts'
 import { advanceRefunds } from '../../src/settlement/refund.ts'
 import { checkSolvency, readSolvency } from '../../src/settlement/solvency.ts'
 import { watchSolvency } from '../../src/settlement/watch-solvency.ts'
@@ -235,6 +236,34 @@ test('a refund is paid once, whatever the gateway answers', async () => {
   assert.equal(row!.state, 'confirmed')
   assert.deepEqual([bench.gateway.balance(wallet.address), await creditOf(wallet.address)], [900n, 0n])
   await assertBooksBalance(bench.database)
+})
+
+test('a payout leaves what wallets paid and did not use, before the ledger knows that their payments are final', async () => {
+  const { database, gateway } = bench
+  const payable = () => readPayable(database, async () => gateway.balance(terms.seller))
+  const [spender, refunded, dead] = [await openWallet(1_000n), await openWallet(1_000n), await openWallet(1_000n)]
+  gateway.deposit(terms.seller, 10_000n)
+  gateway.batch()
+  await confirmAll()
+  const before = await payable()
+  for (const wallet of [spender, refunded]) {
+    const decision = await buy(wallet.address, sign(wallet, 200n), 200n)
+    assert.ok('hold' in decision)
+    await bench.holds.end(charge(decision.hold, 10n))
+  }
+  const { partition, accountId } = await findWallet(database, refunded.address, partitions)
+  await requestRefund(database, { partition, accountId, id: randomUUID(), amount: undefined })
+  await assert.rejects(buy(dead.address, sign(dead, 200n), 200n, 'after_x402_settle'), Death)
+  gateway.batch()
+  assert.equal(await payable(), before + 10n + 10n, 'only the charges')
+  await confirmAll()
+  await resolve()
+  await confirmAll()
+  assert.equal(await payable(), before + 10n + 10n)
+  await refundAll()
+  assert.equal(await payable(), before + 10n + 10n, 'the refund was never part of it')
+  gateway.deposit(terms.seller, -10_000n)
+  await assertBooksBalance(database)
 })
 
 test('the audit finds a wallet account whose totals are not those of its payments', async () => {
