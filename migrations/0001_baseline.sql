@@ -580,6 +580,7 @@ create table withdrawals (
   recipient   text        not null check (recipient ~ '^0x[0-9a-f]{40}$'),
   state       text        not null check (state = any ('{requested,sent,confirmed,failed}')),
   reason      text,
+  attempts    integer     not null default 0,
   gateway_id     text,
   signature   bytea       check (length(signature) = 65),
   tx_hash     bytea       check (length(tx_hash) = 32),
@@ -601,6 +602,7 @@ create index withdrawals_confirmed on withdrawals (changed_at) where state = 'co
 comment on column withdrawals.amount is 'All that leaves the account. The recipient gets amount - fee_max; what the gateway did not keep of fee_max comes back.';
 comment on column withdrawals.from_credit is 'The part that was taken from credit; the rest came from gateway.';
 comment on column withdrawals.after_entry is 'What was charged up to this entry is paid on chain before the order is handed in.';
+comment on column withdrawals.attempts is 'How often the order was submitted. 0 while requested. A failure counts only for the latest attempt: a later one may have been accepted.';
 comment on column withdrawals.refund is 'Set for a refund to a wallet account: the seller pays it by an authorization of its own, and this is the sequence in its nonce, with epoch.';
 comment on column withdrawals.settled_at is 'When that was done.';
 comment on column withdrawals.signature is 'Of the order: what may have been handed in is handed in again as it was.';
@@ -649,6 +651,7 @@ create table payouts (
   recipient  text        not null,
   state      text        not null check (state = any ('{requested,sent,confirmed,failed}')),
   reason     text,
+  attempts   integer     not null default 0,
   gateway_id    text,
   signature  bytea       check (length(signature) = 65),
   tx_hash    bytea       check (length(tx_hash) = 32),
@@ -657,6 +660,7 @@ create table payouts (
   constraint payouts_amounts check (amount > 0 and fee_max >= 0 and fee_max < amount and fee between 0 and fee_max)
 );
 comment on table payouts is 'The seller''s revenue on its way to the operator.';
+comment on column payouts.attempts is 'As withdrawals.attempts.';
 
 create table chain_cursors (
   name       text        primary key,

@@ -205,18 +205,18 @@ test('every step of a withdrawal that is done has its time, in order', async () 
     ['requested', 'settled', 'sent', 'confirmed'],
   )
   assertDated(await steps(), 1)
-  const advance = async (from: WithdrawalState, to: WithdrawalState) => {
-    assert.equal(await advanceWithdrawal(database, { partition, accountId, id, state: from }, { state: to }), true)
+  const advance = async (attempts: number, to: WithdrawalState) => {
+    assert.equal(await advanceWithdrawal(database, { partition, accountId, id, attempts }, { state: to }), true)
   }
   const order = await findWithdrawal(database, partition, accountId, id)
   assert.equal(await isSettled(database, order!), true)
   assertDated(await steps(), 2)
   const [, settled] = await steps()
   assert.equal(await isSettled(database, order!), true)
-  await advance('requested', 'sent')
-  await advance('sent', 'sent')
+  await advance(0, 'sent')
+  await advance(1, 'sent')
   assertDated(await steps(), 3)
-  await advance('sent', 'confirmed')
+  await advance(2, 'confirmed')
   assertDated(await steps(), 4)
   assert.deepEqual((await steps())[1], settled, 'the time of a step does not change')
   // One that was recovered from the chain has none of these times: that of the next known step is shown.

@@ -42,7 +42,7 @@ test('a payout that does not get on is seen in the age of what is on its way out
     [randomUUID(), recipient],
   )
   assert.deepEqual(await outgoing(), [2, 5])
-  await advanceWithdrawal(database, { partition, accountId, id, state: 'requested' }, { state: 'failed' })
+  await advanceWithdrawal(database, { partition, accountId, id, attempts: 0 }, { state: 'failed' })
   assert.deepEqual(await outgoing(), [1, 5])
   await database.query(`update payouts set state = 'confirmed'`)
   assert.deepEqual(await outgoing(), [0, 0])

@@ -17,6 +17,8 @@ export type Refund = {
   /** The wallet. */
   readonly recipient: string
   readonly state: WithdrawalState
+  /** How often it was submitted. */
+  readonly attempts: number
   readonly gatewayId: string | undefined
   /** The sequence and epoch in the nonce of the seller's authorization. */
   readonly sequence: bigint
@@ -116,7 +118,7 @@ export async function renewRefundWindow(database: Database, { partition, id }: R
   return now
 }
 
-const columns = `partition, id, account_id, amount, recipient, state, gateway_id, refund, epoch, created_at, settled_at,
+const columns = `partition, id, account_id, amount, recipient, state, attempts, gateway_id, refund, epoch, created_at, settled_at,
   encode(tx_hash, 'hex') as tx_hash`
 
 type RefundRow = {
@@ -126,6 +128,7 @@ type RefundRow = {
   readonly amount: bigint
   readonly recipient: string
   readonly state: WithdrawalState
+  readonly attempts: number
   readonly gateway_id: string | null
   readonly refund: bigint
   readonly epoch: bigint
@@ -142,6 +145,7 @@ function readRefund(row: RefundRow): Refund {
     amount: fromAtomic(row.amount),
     recipient: row.recipient,
     state: row.state,
+    attempts: row.attempts,
     gatewayId: row.gateway_id ?? undefined,
     sequence: row.refund,
     epoch: Number(row.epoch),

@@ -200,5 +200,5 @@ async function withdraw(
     recipient,
     min: fromAtomic(1n),
   })
-  await advanceWithdrawal(ledger.database, { partition, accountId, id, state: 'requested' }, { state, fee })
+  await advanceWithdrawal(ledger.database, { partition, accountId, id, attempts: 0 }, { state, fee })
 }

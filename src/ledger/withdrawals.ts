@@ -25,6 +25,8 @@ export type Withdrawal = {
   readonly isRefund: boolean
   readonly state: WithdrawalState
   readonly reason: string | undefined
+  /** How often the order was submitted. */
+  readonly attempts: number
   readonly gatewayId: string | undefined
   /** The signature of the order to the gateway; set before it may have been submitted. */
   readonly signature: string | undefined
@@ -220,12 +222,12 @@ export async function countUnansweredWithdrawals(database: Database, seconds: nu
 }
 
 /**
- * Advances a withdrawal's state. A failure returns its money; a payment returns the unused fee. False when it is no longer in the
- * expected state: then the caller's decision is obsolete.
+ * Advances a withdrawal's state. A failure returns its money; a payment returns the unused fee. `sent` without the gateway's id begins
+ * an attempt. False when it has ended or was submitted again meanwhile: then the caller's decision is obsolete.
  */
 export async function advanceWithdrawal(
   database: Database,
-  { partition, accountId, id, state: from }: Pick<Withdrawal, 'partition' | 'accountId' | 'id' | 'state'>,
+  { partition, accountId, id, attempts }: Pick<Withdrawal, 'partition' | 'accountId' | 'id' | 'attempts'>,
   step: WithdrawalStep,
 ): Promise<boolean> {
   const { state, gatewayId, transactionHash, reason, fee } = step
@@ -235,7 +237,7 @@ export async function advanceWithdrawal(
       partition,
       accountId,
       id,
-      from,
+      attempts,
       state,
       gatewayId ?? null,
       transactionHash?.slice(2) ?? null,
@@ -246,7 +248,7 @@ export async function advanceWithdrawal(
   return row!.moved
 }
 
-const columns = `partition, id, account_id, amount, fee_max, fee, after_entry, recipient, state, reason, gateway_id,
+const columns = `partition, id, account_id, amount, fee_max, fee, after_entry, recipient, state, reason, attempts, gateway_id,
   encode(signature, 'hex') as signature, encode(tx_hash, 'hex') as tx_hash, created_at, changed_at,
   settled_at, sent_at, refund is not null as is_refund`
 
@@ -261,6 +263,7 @@ type WithdrawalRow = {
   readonly recipient: string
   readonly state: WithdrawalState
   readonly reason: string | null
+  readonly attempts: number
   readonly gateway_id: string | null
   readonly signature: string | null
   readonly tx_hash: string | null
@@ -284,6 +287,7 @@ function readWithdrawal(row: WithdrawalRow): Withdrawal {
     isRefund: row.is_refund,
     state: row.state,
     reason: row.reason ?? undefined,
+    attempts: row.attempts,
     gatewayId: row.gateway_id ?? undefined,
     signature: row.signature === null ? undefined : `0x${row.signature}`,
     transactionHash: row.tx_hash === null ? undefined : `0x${row.tx_hash}`,

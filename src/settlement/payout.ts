@@ -82,7 +82,7 @@ export async function advancePayouts(parts: WithdrawParts): Promise<number> {
   const { database, onAlarm } = parts
   const open = await database.queryPrepared<PayoutRow>(
     'find_open_payouts',
-    `select id, amount, fee_max, recipient, state, gateway_id, encode(signature, 'hex') as signature from payouts where state in ${openWithdrawalStates}
+    `select id, amount, fee_max, recipient, state, attempts, gateway_id, encode(signature, 'hex') as signature from payouts where state in ${openWithdrawalStates}
         and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
       order by changed_at limit $1`,
     [payoutsMax],
@@ -128,7 +128,7 @@ async function order(parts: WithdrawParts, payout: PayoutRow): Promise<void> {
   // Recorded before the call: from here on the payout may be paid, whatever the call returns. The same salt makes a retry the same
   // order. If the payout has ended in the meantime, it is not submitted: its money may already belong to another payout.
   if (!(await move(database, payout, 'sent', { signature }))) return
-  const sent = { ...payout, state: 'sent' }
+  const sent = { ...payout, attempts: payout.attempts + 1 }
   failpoint('before_payout')
   const answer = await gatewayClient.withdraw(intent, signature)
   if (answer.state === 'received') {
@@ -185,17 +185,18 @@ type PayoutNews = {
   readonly signature?: Hex | undefined
 }
 
-/** Compare and set on the state. False when the payout has ended or another process has moved it. */
+/** As `advance_withdrawal`. False when the payout has ended or was submitted again meanwhile. */
 async function move(
   database: Database,
-  { id, state: from }: Pick<PayoutRow, 'id' | 'state'>,
+  { id, attempts }: Pick<PayoutRow, 'id' | 'attempts'>,
   state: string,
   news: PayoutNews = {},
 ): Promise<boolean> {
   const moved = await database.query(
     `update payouts set state = $2, gateway_id = coalesce($3, gateway_id), tx_hash = coalesce(decode($4, 'hex'), tx_hash), reason = $5,
-            fee = $6, signature = coalesce(decode($7, 'hex'), signature), changed_at = now()
-      where id = $1 and state = $8 returning id`,
+            fee = $6, signature = coalesce(decode($7, 'hex'), signature), changed_at = now(),
+            attempts = attempts + case when $2 = 'sent' and $3::text is null then 1 else 0 end
+      where id = $1 and state in ${openWithdrawalStates} and (attempts = $8 or $3::text is not null) returning id`,
     [
       id,
       state,
@@ -204,7 +205,7 @@ async function move(
       news.reason ?? null,
       news.fee ?? null,
       news.signature?.slice(2) ?? null,
-      from,
+      attempts,
     ],
   )
   return moved.length > 0
@@ -216,6 +217,7 @@ type PayoutRow = {
   readonly fee_max: bigint
   readonly recipient: string
   readonly state: string
+  readonly attempts: number
   readonly gateway_id: string | null
   readonly signature: string | null
 }

@@ -58,7 +58,7 @@ async function submitRefund(parts: SubmitParts, refund: Refund): Promise<void> {
   ])
   failpoint('after_refund')
   if (answer!.state === 'received') {
-    await advanceWithdrawal(database, { ...refund, state: 'sent' }, { state: 'sent', gatewayId: answer!.id })
+    await advanceWithdrawal(database, refund, { state: 'sent', gatewayId: answer!.id })
   } else onAlarm('the gateway did not take a refund', { refund: refund.id, reason: answer!.reason })
 }
 

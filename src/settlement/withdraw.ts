@@ -69,7 +69,7 @@ async function order(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void
   // order. If the withdrawal has ended in the meantime, it is not submitted: its money is back in the balance.
   if (!(await advanceWithdrawal(database, withdrawal, { state: 'sent' }))) return
   parts.failpoint('before_withdraw')
-  const sent = { ...withdrawal, state: 'sent' as const }
+  const sent = { ...withdrawal, attempts: withdrawal.attempts + 1 }
   const answer = await gatewayClient.withdraw(intent, signature)
   parts.failpoint('after_withdraw')
   if (answer.state === 'received') {

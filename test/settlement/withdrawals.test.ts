@@ -214,7 +214,7 @@ test('a withdrawal that ended after it was read is not handed in: it would be pa
     const id = randomUUID()
     await bench.funds.withdraw(account, id, spendable)
     const end = async () => {
-      const ended = { partition: account.partition, accountId: account.id, id, state: 'requested' as const }
+      const ended = { partition: account.partition, accountId: account.id, id, attempts: 0 }
       assert.equal(await advanceWithdrawal(database, ended, { state: 'failed', reason: 'by hand' }), true)
     }
     const signer: Signer = {
@@ -257,6 +257,40 @@ test('an order that another process has handed in is not given back by one that 
   assert.equal((await stateOf(account, id)).state, 'confirmed')
   assert.equal((await accountOf(bench, account)).spendable, 6_000n)
   assert.deepEqual(await findViolations(database), [])
+})
+
+test('a refusal does not end an order that was accepted at a later attempt', async () => {
+  const { database, parts, funds, gateway } = bench
+  const account = await openOwned(10_000n)
+  await pay(bench, account, 2_000n, 1_000n)
+  await settleAll(bench)
+  const [withdrawal, paidBefore] = [randomUUID(), gateway.paid.get(payoutAddress) ?? 0n]
+  await funds.withdraw(account, withdrawal, fromAtomic(4_000n))
+  const payout = await requestPayout(database, fromAtomic(1_000n), payoutAddress, async () =>
+    gateway.balance(terms.seller),
+  )
+  for (const advance of [advanceWithdrawals, advancePayouts]) {
+    gateway.withdrawalRefusals.push('Try again later')
+    const gatewayClient: typeof parts.gatewayClient = {
+      ...parts.gatewayClient,
+      async withdraw(...order) {
+        const answer = await parts.gatewayClient.withdraw(...order)
+        // Another process submits the order again before this one has recorded the refusal.
+        await passTime(bench)
+        await advance(parts)
+        return answer
+      },
+    }
+    await advance({ ...parts, gatewayClient })
+  }
+  assert.equal((await stateOf(account, withdrawal)).state, 'sent')
+  assert.equal((await findPayout(database, payout))!.state, 'sent')
+  await settleAll(bench)
+  assert.equal((await stateOf(account, withdrawal)).state, 'confirmed')
+  assert.equal((await findPayout(database, payout))!.state, 'confirmed')
+  assert.equal(gateway.paid.get(payoutAddress), paidBefore + 1_000n)
+  assert.equal((await accountOf(bench, account)).spendable, 5_000n)
+  await assertSettled(bench, [account])
 })
 
 test('everything is withdrawn while holds race for it: together they never take more than there is', async () => {
