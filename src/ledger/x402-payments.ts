@@ -77,7 +77,7 @@ export async function isPaymentUsed(database: Database, wallet: Wallet, nonce: s
   return row !== undefined
 }
 
-/** The gateway has refused it permanently: its row is deleted. */
+/** The gateway has refused its only attempt: its row is deleted. */
 export async function forgetPayment(database: Database, { wallet, nonce, requestId }: SignedPayment): Promise<void> {
   await database.query(
     `delete from x402_payments

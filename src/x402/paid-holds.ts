@@ -186,7 +186,9 @@ export class PaidHolds {
       if (found !== undefined) return found
       if (answer!.state === 'unknown') throw new PaymentUnknownError('The gateway did not answer.')
     }
-    await forgetPayment(database, payment)
+    // Otherwise an earlier attempt may have been accepted. The row stays: the settlement job credits the payment when it finds it, and
+    // forgets it when it has expired.
+    if (!mayBeThere && answer!.reason !== 'nonce_already_used') await forgetPayment(database, payment)
     throw new PaymentInvalidError(terms, answer!.reason, `the gateway refused it (${answer!.reason})`)
   }
 

@@ -16,8 +16,8 @@ import type { Chain } from '../../src/settlement/chain.ts'
 import { confirmPayments } from '../../src/settlement/confirm.ts'
 import { resolveUndecided } from '../../src/settlement/confirm-x402.ts'
 import { findReceipt } from '../../src/settlement/find-receipt.ts'
-import { writeReceipts } from '../../src/settlement/receipt-rows.ts'
 import { readPayable } from '../../src/settlement/payout.ts'
+import { writeReceipts } from '../../src/settlement/receipt-rows.ts'
 import { advanceRefunds } from '../../src/settlement/refund.ts'
 import { checkSolvency, readSolvency } from '../../src/settlement/solvency.ts'
 import { watchSolvency } from '../../src/settlement/watch-solvency.ts'
@@ -137,6 +137,24 @@ for (const fault of [undefined, ...beforeFaults, ...afterFaults.filter((name) =>
       }
     }
     assert.ok(takenFrom(wallet.address) <= 100n)
+    await assertBooksBalance(bench.database)
+  })
+}
+
+// The gateway's list of transfers may lag behind what it accepts.
+for (const reason of ['nonce_already_used', 'insufficient_balance'] as const) {
+  test(`an accepted payment whose repetition is refused with ${reason} becomes credit`, async () => {
+    const wallet = await openWallet(100n)
+    const payment = sign(wallet, 100n)
+    await assert.rejects(buy(wallet.address, payment, 100n, 'after_x402_settle'), Death)
+    const accepted = [...bench.gateway.transfers.values()].find(({ from }) => from === wallet.address)!
+    bench.gateway.transfers.delete(accepted.id)
+    await bench.database.query(`update x402_payments set ${earlier('claimed_at', "interval '1 minute'")}`)
+    bench.gateway.refusals.push(reason)
+    await assert.rejects(buy(wallet.address, payment, 100n), { code: 'payment_invalid' })
+    bench.gateway.transfers.set(accepted.id, accepted)
+    await resolve()
+    assert.equal(await creditOf(wallet.address), 100n)
     await assertBooksBalance(bench.database)
   })
 }
