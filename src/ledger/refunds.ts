@@ -5,7 +5,7 @@ import { ServiceError } from '../errors.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { AccountSuspendedError, LedgerFrozenError } from './refusals.ts'
-import { openWithdrawalStates, type WithdrawalState } from './states.ts'
+import { openWithdrawalStates, openX402States, type WithdrawalState } from './states.ts'
 import { TooManyWithdrawalsError, WithdrawalMismatchError } from './withdrawals.ts'
 
 /** Unused credit on its way back to the wallet that paid it. It is a withdrawal that the seller pays. */
@@ -109,6 +109,21 @@ export async function findOpenRefunds(database: Database, rowsMax: number): Prom
     [rowsMax],
   )
   return rows.map(readRefund)
+}
+
+/**
+ * Whether a refund may be submitted for the first time: its account is not suspended, and every payment that its credit can come from
+ * is final on chain. A payment can fail after it was credited.
+ */
+export async function isRefundReady(database: Database, { partition, id }: Refund): Promise<boolean> {
+  const rows = await database.query(
+    `select from withdrawals w join accounts a on a.partition = $1 and a.id = w.account_id
+      where w.partition = $1 and w.id = $2 and a.suspended_at is null
+        and not exists (select from x402_payments p where p.partition = $1 and p.account_id = w.account_id
+                           and p.state in ${openX402States} and p.credited_at <= w.created_at)`,
+    [partition, id],
+  )
+  return rows.length > 0
 }
 
 /** Sets a new validity window, for an authorization that the gateway certainly does not have. */

@@ -1,4 +1,4 @@
-import { findOpenRefunds, type Refund, renewRefundWindow } from '../ledger/refunds.ts'
+import { findOpenRefunds, isRefundReady, type Refund, renewRefundWindow } from '../ledger/refunds.ts'
 import { advanceWithdrawal, touchWithdrawal } from '../ledger/withdrawals.ts'
 import type { Address } from '../signer/address.ts'
 import { nonceOf } from '../signer/nonce.ts'
@@ -41,8 +41,11 @@ async function advance(parts: SubmitParts, refund: Refund): Promise<void> {
         ? await gatewayClient.transfer(refund.gatewayId)
         : await gatewayClient.findTransfer(terms.seller, nonceOfRefund(refund))
   if (found !== undefined) return follow(parts, refund, found)
-  // A short seller pays nothing: the first refund must not be paid with money that is owed to others.
-  if (refund.state === 'requested' && (await isSellerShort(database))) return
+  if (refund.state === 'requested') {
+    if (!(await isRefundReady(database, refund))) return
+    // A short seller pays nothing: the first refund must not be paid with money that is owed to others.
+    if (await isSellerShort(database)) return
+  }
   return submitRefund(parts, await withOpenWindow(parts, refund))
 }
 

@@ -256,6 +256,41 @@ test('a refund is paid once, whatever the gateway answers', async () => {
   await assertBooksBalance(bench.database)
 })
 
+test('a refund waits for the payments that its credit comes from, and while the wallet is suspended', async () => {
+  const { database, gateway } = bench
+  const wallet = await openWallet(1_000n)
+  const spend = async () => {
+    const decision = await buy(wallet.address, sign(wallet, 300n), 300n)
+    assert.ok('hold' in decision)
+    await bench.holds.end(charge(decision.hold, 100n))
+  }
+  await spend()
+  const { partition, accountId } = await findWallet(database, wallet.address, partitions)
+  const id = randomUUID()
+  await requestRefund(database, { partition, accountId, id, amount: undefined })
+  const stateOf = async () =>
+    (await database.query<{ state: string }>('select state from withdrawals where id = $1', [id]))[0]!.state
+  await advanceRefunds(bench.parts)
+  assert.equal(await stateOf(), 'requested')
+  gateway.batch()
+  await confirmAll()
+  const suspend = (reason: string | null) =>
+    database.query(
+      'update accounts set suspended_reason = $3, suspended_at = case when $3::text is null then null else now() end where partition = $1 and id = $2',
+      [partition, accountId, reason],
+    )
+  await suspend('test')
+  await refundAll()
+  assert.equal(await stateOf(), 'requested')
+  await suspend(null)
+  // A payment after the order does not delay it.
+  await spend()
+  await refundAll()
+  assert.equal(await stateOf(), 'confirmed')
+  await confirmAll()
+  await assertBooksBalance(database)
+})
+
 test('a payout leaves what wallets paid and did not use, before the ledger knows that their payments are final', async () => {
   const { database, gateway } = bench
   const payable = () => readPayable(database, async () => gateway.balance(terms.seller))
