@@ -36,9 +36,6 @@ const ranks: readonly (readonly string[])[] = [
 /** Workspaces that are the other side of a protocol: they share nothing with the code that they answer, and only the composition starts them. */
 const otherSides = ['sandbox', 'gateway']
 
-/** Neighbours of one rank do not know each other, unless it is said here. */
-const sameRank = new Set(['billing → billing'])
-
 const files = listFiles()
 const lock = JSON.parse(read('package-lock.json')) as {
   packages: Record<string, { optionalDependencies?: Record<string, string> }>
@@ -69,7 +66,7 @@ test('the dashboard takes from the service only what is pure, and the service no
   assert.deepEqual([...wrong, ...strayed], [])
 })
 
-test('money is never a float', () => {
+test('no amount is read or written by a function for floats', () => {
   const wrong = sources.filter((file) => /parseFloat|toFixed\(/.test(read(file)))
   assert.deepEqual(wrong, [])
 })
@@ -88,7 +85,9 @@ test('no file has a name that says nothing', () => {
 
 test('nothing is left to do', () => {
   const marks = new RegExp(['\\b(it|test|describe)\\.todo\\b', 'TO' + 'DO\\b', 'FIX' + 'ME\\b'].join('|'))
-  const wrong = files.filter((file) => file.endsWith('.ts') && file !== 'test/tidy.test.ts' && marks.test(read(file)))
+  const wrong = files.filter(
+    (file) => /\.(tsx?|mjs|sql|sol)$/.test(file) && file !== 'test/tidy.test.ts' && marks.test(read(file)),
+  )
   assert.deepEqual(wrong, [])
 })
 
@@ -168,8 +167,8 @@ function directionProblem(file: string, target: string): string | undefined {
   const [fromRank, toRank] = [rankOf(from), rankOf(to)]
   if (fromRank === undefined || toRank === undefined)
     return `give ${fromRank === undefined ? from : to} a rank in test/tidy.test.ts`
-  if (fromRank > toRank) return `${to} stands above ${from}`
-  return fromRank < toRank || sameRank.has(`${from} → ${to}`) ? undefined : `${from} and ${to} stand side by side`
+  if (fromRank > toRank) return `${to} ranks above ${from}`
+  return fromRank < toRank ? undefined : `${from} and ${to} have the same rank`
 }
 
 function placeOf(file: string): string {

@@ -57,16 +57,7 @@ test('the shortest request gets the documented defaults', () => {
 })
 
 test('null is absent, everywhere', () => {
-  const names = [
-    'model stream stream_options max_tokens max_completion_tokens tools tool_choice response_format reasoning_effort n',
-    'web_search web_fetch parallel_tool_calls temperature prompt_cache_key functions function_call modalities',
-  ]
-  const nulls = Object.fromEntries(
-    names
-      .join(' ')
-      .split(' ')
-      .map((name) => [name, null]),
-  )
+  const nulls = Object.fromEntries([...Object.keys(chatParameters), ...refusedParameters].map((name) => [name, null]))
   assert.deepEqual(parse({ ...nulls, messages: hello }), parse({ messages: hello }))
   assert.equal(refusal({ messages: null }), 'missing_required_parameter messages')
 })

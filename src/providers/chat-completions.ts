@@ -1,3 +1,4 @@
+import type { ChatParameter } from '../inference/chat-parameters.ts'
 import { createChatCompletionsReader } from './chat-completions-events.ts'
 import { toChatCompletionsRequest } from './chat-completions-request.ts'
 import type { Protocol } from './protocol.ts'
@@ -10,7 +11,7 @@ export const chatCompletions: Protocol = {
   chatParam,
 }
 
-const sharedParams = new Set([
+const sharedParams: ReadonlySet<string> = new Set<ChatParameter>([
   'messages',
   'response_format',
   'reasoning_effort',

@@ -1,3 +1,4 @@
+import type { ChatParameter } from '../inference/chat-parameters.ts'
 import type { Protocol } from './protocol.ts'
 import { createResponsesReader } from './responses-events.ts'
 import { toResponsesRequest } from './responses-request.ts'
@@ -11,7 +12,7 @@ export const responses: Protocol = {
 }
 
 // The upstream's name of a parameter, and the customer's. Indices inside may differ, so they are left out.
-const chatNames: readonly (readonly [upstream: string, chat: string])[] = [
+const chatNames: readonly (readonly [upstream: string, chat: ChatParameter])[] = [
   ['input', 'messages'],
   ['instructions', 'messages'],
   ['text', 'response_format'],
