@@ -23,6 +23,7 @@ export const errorCodes = [
   'recent_sign_in_required',
   'role_required',
   'scope_required',
+  'account_switched',
   'already_member',
   'last_owner',
   'member_limit_exceeded',

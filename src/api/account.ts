@@ -62,6 +62,7 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     requireRecentSignIn(session)
     await refuseDemoAccount(services, session)
     await database.transaction(async (connection) => {
+      await call.lockAccess(connection)
       await closeAccount(connection, session, chainServices.funds?.depositMin ?? zero)
       await revokeAccess(connection, session)
       await deleteAlertsOf(connection, session)

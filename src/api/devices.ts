@@ -75,6 +75,7 @@ export function routeDevices(router: ApiRouter, services: ApiServices, addresses
     countGuess(call)
     await checkNewKey(services, owner, body)
     const confirmed = await database.transaction(async (connection) => {
+      await call.lockAccess(connection)
       const login = await confirmDeviceLogin(connection, session, parameters.code, body)
       const facts = { name: login.machine }
       await logAccountEvent({ ...services, database: connection }, 'device_confirmed', call, facts)

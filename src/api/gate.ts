@@ -1,5 +1,5 @@
 import type { AccountRef } from '../db/account-ref.ts'
-import type { Database } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { authenticate } from '../http/authenticate.ts'
 import { checkSameOrigin, readSessionToken, type Site } from '../http/origin.ts'
@@ -33,6 +33,9 @@ export type GateOptions = {
   /** Milliseconds. */
   readonly now: () => number
 }
+
+/** The account that a page of the dashboard shows. */
+export const accountHeader = 'x-router-account'
 
 const limitedSessionsMax = 10_000
 
@@ -110,9 +113,26 @@ export class Gate {
     // Browsers send an Origin with everything but GET; programs send none.
     const isProgram = isForPrograms === true && visitor.header('origin') === undefined
     if (method !== 'GET' && !isProgram) checkSameOrigin(site, visitor)
-    if (session !== undefined && contract.role !== undefined && !reaches(session.role, contract.role)) {
-      throw new RoleRequiredError(contract.role, session)
+    if (method !== 'GET') requireAccount(contract, session, visitor.header(accountHeader))
+    requireRole(contract, session)
+    return callerOf(visitor, session)
+  }
+
+  /**
+   * Authorizes an admitted caller again, without counting: its session, role or management key may have ended since, for example while
+   * its body was read. Under the account's lock, pass the connection of the transaction.
+   */
+  async readmit(contract: Contract, caller: Caller, connection: Connection = this.#options.database): Promise<Caller> {
+    const { visitor } = caller
+    if (caller.managementKey !== undefined) {
+      const secret = managementSecretOf(visitor.header('authorization'))!
+      return callerOfManagementKey(contract, visitor, await findManagementKey(connection, secret))
     }
+    if (caller.session === undefined) return caller
+    const session = await this.#findSession(visitor, connection)
+    if (session === undefined && contract.access !== 'public') throw new SessionRequiredError(contract, false)
+    requireAccount(contract, session, caller.session.accountId)
+    requireRole(contract, session)
     return callerOf(visitor, session)
   }
 
@@ -122,13 +142,12 @@ export class Gate {
   }
 
   async #admitManagementKey(contract: Contract, visitor: Visitor, secret: string): Promise<Caller> {
-    const { method, scope, isHeavy } = contract
+    const { method, isHeavy } = contract
     const bearer = await findManagementKey(this.#options.database, secret)
     this.#ofManagementKey.take(bearer.managementKeyId)
     if (method !== 'GET') this.#changesOfAccount.take(bearer.accountId)
     if (isHeavy) this.#heavyOfAccount.take(bearer.accountId)
-    if (scope === undefined || !grants(bearer.scopes, scope)) throw new ScopeRequiredError(scope)
-    return { visitor, owner: bearer, session: undefined, managementKey: bearer, keysMadeBy: undefined }
+    return callerOfManagementKey(contract, visitor, bearer)
   }
 
   #countSession({ method, isChat, isHeavy }: Contract, visitor: Visitor, { accountId }: Session): void {
@@ -170,9 +189,25 @@ export class Gate {
     return session !== undefined && (await this.#options.isOperator(session)) ? session : undefined
   }
 
-  async #findSession(visitor: Visitor): Promise<Session | undefined> {
+  async #findSession(visitor: Visitor, connection: Connection = this.#options.database): Promise<Session | undefined> {
     const token = readSessionToken(this.#options.site, visitor)
-    return token === undefined ? undefined : findSession(this.#options.database, token)
+    return token === undefined ? undefined : findSession(connection, token)
+  }
+}
+
+/** All windows of a browser share one session. After a switch in one of them, the others must not change the new account. */
+function requireAccount(
+  { access, isForPerson }: Contract,
+  session: Session | undefined,
+  shown: string | undefined,
+): void {
+  if (session === undefined || shown === undefined || access === 'public' || isForPerson) return
+  if (session.accountId !== shown) throw new AccountSwitchedError()
+}
+
+function requireRole({ role }: Contract, session: Session | undefined): void {
+  if (session !== undefined && role !== undefined && !reaches(session.role, role)) {
+    throw new RoleRequiredError(role, session)
   }
 }
 
@@ -185,6 +220,11 @@ function callerOf(visitor: Visitor, session: Session | undefined): Caller {
     managementKey: undefined,
     keysMadeBy: seesAllKeys ? undefined : session.personId,
   }
+}
+
+function callerOfManagementKey({ scope }: Contract, visitor: Visitor, bearer: ManagementBearer): Caller {
+  if (scope === undefined || !grants(bearer.scopes, scope)) throw new ScopeRequiredError(scope)
+  return { visitor, owner: bearer, session: undefined, managementKey: bearer, keysMadeBy: undefined }
 }
 
 function managementSecretOf(authorization: string | undefined): string | undefined {
@@ -208,6 +248,13 @@ export class SessionRequiredError extends ServiceError {
           ? 'The request has no API key and no session. Send "Authorization: Bearer penny_…", or sign in.'
           : 'You are not signed in, or your session has ended. Sign in and try again.',
     )
+  }
+}
+
+export class AccountSwitchedError extends ServiceError {
+  readonly code = 'account_switched'
+  constructor() {
+    super('You switched to another account in another window. Nothing was changed. Reload the page.')
   }
 }
 

@@ -30,11 +30,12 @@ export function routeInvitations(router: ApiRouter, services: ApiServices): void
     const { session, body } = call
     requireRecentSignIn(session)
     const { id, token } = await database.transaction(async (connection) => {
+      const { session: invitedBy } = await call.lockAccess(connection)
       const created = await createInvitation(connection, session, {
         role: body.role,
         limit: readLimit(body.limit) ?? undefined,
         limitWindow: body.limit_window,
-        invitedBy: session,
+        invitedBy,
       })
       const facts = { invitation_id: created.id, role: body.role }
       await logAccountEvent({ ...services, database: connection }, 'member_invited', call, facts)
@@ -48,6 +49,7 @@ export function routeInvitations(router: ApiRouter, services: ApiServices): void
   router.at(memberContracts.revokeInvitation).answer(async (call) => {
     const { session, parameters } = call
     await database.transaction(async (connection) => {
+      await call.lockAccess(connection)
       if (!(await revokeInvitation(connection, session, parameters.id))) throw new NotFoundError()
       const facts = { invitation_id: parameters.id }
       await logAccountEvent({ ...services, database: connection }, 'invitation_revoked', call, facts)

@@ -1,4 +1,5 @@
 import type { AccountRef } from '../db/account-ref.ts'
+import type { Connection } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import {
   type ApiKey,
@@ -25,7 +26,7 @@ import { unusable } from '../openapi/input-refusal.ts'
 import type { DepositAddresses } from './deposit-addresses.ts'
 import { type Actor, logAccountEvent } from './log-account-event.ts'
 import { renderRequest } from './render-request.ts'
-import { type ApiRouter, NotFoundError } from './router.ts'
+import { type ApiRouter, type Call, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
 import { requestsOf } from './usage.ts'
 
@@ -89,9 +90,10 @@ export function routeKeys(router: ApiRouter, services: ApiServices, addresses: D
     if (statusOf(key) === 'revoked') throw new KeyRevokedForGoodError()
     const limit = changes.limit === undefined ? {} : { limit: changes.limit?.toString() ?? null }
     const facts = { key_id: key.id, name: key.name, changed: Object.keys(body), ...limit }
-    await updateKey(database, key.id, changes, (connection) =>
-      logAccountEvent({ ...services, database: connection }, 'key_changed', call, facts),
-    )
+    await updateKey(database, key.id, changes, async (connection) => {
+      await lockKey(connection, call)
+      await logAccountEvent({ ...services, database: connection }, 'key_changed', call, facts)
+    })
     finder.forget(key.id)
     return renderKey(await ownKey(call, key.id))
   })
@@ -100,9 +102,11 @@ export function routeKeys(router: ApiRouter, services: ApiServices, addresses: D
     const { parameters, body } = call
     const key = await ownKey(call, parameters.id)
     if (statusOf(key) === 'revoked') throw new KeyRevokedForGoodError()
-    const rolled = await rollKey(database, key.id, body.overlap_seconds, (connection) =>
-      logAccountEvent({ ...services, database: connection }, 'key_rolled', call, { key_id: key.id, name: key.name }),
-    )
+    const facts = { key_id: key.id, name: key.name }
+    const rolled = await rollKey(database, key.id, body.overlap_seconds, async (connection) => {
+      await lockKey(connection, call)
+      await logAccountEvent({ ...services, database: connection }, 'key_rolled', call, facts)
+    })
     finder.forget(key.id)
     return { ...renderKey(await ownKey(call, key.id)), secret: rolled!.secret }
   })
@@ -112,11 +116,19 @@ export function routeKeys(router: ApiRouter, services: ApiServices, addresses: D
     // Idempotent: a second call changes nothing and is not logged again.
     if (statusOf(key) === 'revoked') return renderKey(key)
     if (key.isX402) throw new X402KeyError()
-    await revokeKey(database, key.id, (connection) =>
-      logAccountEvent({ ...services, database: connection }, 'key_revoked', call, { key_id: key.id, name: key.name }),
-    )
+    const facts = { key_id: key.id, name: key.name }
+    await revokeKey(database, key.id, async (connection) => {
+      await lockKey(connection, call)
+      await logAccountEvent({ ...services, database: connection }, 'key_revoked', call, facts)
+    })
     return renderKey(await ownKey(call, key.id))
   })
+
+  /** The caller may have been removed or demoted since `ownKey`. */
+  async function lockKey(connection: Connection, call: KeyChange): Promise<void> {
+    const { keysMadeBy } = await call.lockAccess(connection)
+    if ((await findKey(connection, call.owner, call.parameters.id, keysMadeBy)) === undefined) throw new NotFoundError()
+  }
 
   async function ownKey({ owner, keysMadeBy }: KeyOwner, id: string): Promise<ApiKey> {
     const key = await findKey(database, owner, id, keysMadeBy)
@@ -128,20 +140,30 @@ export function routeKeys(router: ApiRouter, services: ApiServices, addresses: D
 /** `keysMadeBy` limits the caller to the keys of one member. */
 type KeyOwner = { readonly owner: AccountRef; readonly keysMadeBy?: string | undefined }
 
+type KeyChange = Pick<Call<typeof keyContracts.updateKey>, 'owner' | 'parameters' | 'lockAccess'>
+
 type KeyTerms = BodyOf<typeof keyContracts.createKey>
+
+/** `madeBy` for a login that the person has confirmed before: there is no session, and so nothing to authorize again. */
+type KeyMaker = Actor & {
+  readonly madeBy?: string | undefined
+  readonly lockAccess?: (connection: Connection) => Promise<unknown>
+}
 
 /** Creates a key for the signed-in person or `madeBy`. Only this response contains the secret. */
 export async function issueKey(
   services: ApiServices,
   addresses: DepositAddresses,
-  actor: Actor & { readonly madeBy?: string | undefined },
+  actor: KeyMaker,
   terms: KeyTerms,
 ): Promise<AnswerOf<typeof keyContracts.createKey>> {
   const { owner } = actor
   const key = { ...(await checkNewKey(services, owner, terms)), madeBy: actor.madeBy ?? actor.session?.personId }
-  const { id, secret } = await createKey(services.database, key, (connection, keyId) =>
-    logAccountEvent({ ...services, database: connection }, 'key_created', actor, { key_id: keyId, name: key.name }),
-  )
+  const { id, secret } = await createKey(services.database, key, async (connection, keyId) => {
+    await actor.lockAccess?.(connection)
+    const facts = { key_id: keyId, name: key.name }
+    await logAccountEvent({ ...services, database: connection }, 'key_created', actor, facts)
+  })
   // A 402 response names the deposit address, so that programs without money can find it.
   await assignAddress(services, addresses, actor)
   return { ...renderKey((await findKey(services.database, owner, id))!), secret }

@@ -35,6 +35,7 @@ export function routeManagementKeys(router: ApiRouter, services: ApiServices): v
     const scopes = [...new Set(body.scopes)]
     const expiresAt = readFutureExpiry(body.expires_at)
     const { id, secret } = await database.transaction(async (connection) => {
+      await call.lockAccess(connection)
       const created = await createManagementKey(connection, session, {
         name,
         scopes,
@@ -59,6 +60,7 @@ export function routeManagementKeys(router: ApiRouter, services: ApiServices): v
     const scopes = body.scopes && [...new Set(body.scopes)]
     const changes = { name: body.name, scopes, expiresAt: readExpiry(body.expires_at) }
     await database.transaction(async (connection) => {
+      await call.lockAccess(connection)
       await updateManagementKey(connection, id, changes)
       const facts = { management_key_id: id, name, changed: Object.keys(body), ...(scopes && { scopes }) }
       await logAccountEvent({ ...services, database: connection }, 'management_key_changed', call, facts)
@@ -71,6 +73,7 @@ export function routeManagementKeys(router: ApiRouter, services: ApiServices): v
     requireRecentSignIn(session)
     const { id, name } = await usableKey(session, parameters.id)
     const { secret } = await database.transaction(async (connection) => {
+      await call.lockAccess(connection)
       const rolled = await rollManagementKey(connection, id)
       const facts = { management_key_id: id, name }
       await logAccountEvent({ ...services, database: connection }, 'management_key_rolled', call, facts)
@@ -85,6 +88,7 @@ export function routeManagementKeys(router: ApiRouter, services: ApiServices): v
     // Idempotent: a second call changes nothing and is not logged again.
     if (key.revokedAt !== undefined) return render(key)
     await database.transaction(async (connection) => {
+      await call.lockAccess(connection)
       await revokeManagementKey(connection, key.id)
       const facts = { management_key_id: key.id, name: key.name }
       await logAccountEvent({ ...services, database: connection }, 'management_key_revoked', call, facts)

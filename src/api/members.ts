@@ -3,14 +3,14 @@ import { clearedCookie } from '../http/origin.ts'
 import type { LimitWindow } from '../identity/api-keys.ts'
 import { changeMember, findMember, listMembers, type Member, removeMember } from '../identity/members.ts'
 import { renamePerson } from '../identity/people.ts'
-import { type Session, switchAccount } from '../identity/sessions.ts'
+import { switchAccount } from '../identity/sessions.ts'
 import { format, parse, type Usdc } from '../money/usdc.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
 import { memberContracts } from '../openapi/contracts/members.ts'
 import { pageOf } from './funds.ts'
 import { requireRecentSignIn } from './gate.ts'
-import { type Actor, logAccountEvent } from './log-account-event.ts'
-import { type ApiRouter, NotFoundError } from './router.ts'
+import { logAccountEvent } from './log-account-event.ts'
+import { type ApiRouter, type Call, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
 
 /** Members and the account's log. */
@@ -25,10 +25,10 @@ export function routeMembers(router: ApiRouter, services: ApiServices): void {
   router.at(memberContracts.updateMember).answer(async (call) => {
     const { session, parameters, body } = call
     requireRecentSignIn(session)
-    const target = { by: session.role, personId: parameters.id }
     const changes = { role: body.role, limit: readLimit(body.limit), limitWindow: body.limit_window }
     const { revokedKeyIds } = await database.transaction(async (connection) => {
-      const changed = await changeMember(connection, session, target, changes)
+      const { role: by } = (await call.lockAccess(connection)).session
+      const changed = await changeMember(connection, session, { by, personId: parameters.id }, changes)
       const { name, role, limit } = (await findMember(connection, session, parameters.id))!
       const facts = {
         member_id: parameters.id,
@@ -74,13 +74,14 @@ export function routeMembers(router: ApiRouter, services: ApiServices): void {
   })
 
   async function remove(
-    call: Actor & { readonly session: Session },
+    call: Call<typeof memberContracts.removeMember | typeof memberContracts.leaveAccount>,
     personId: string,
     event: 'member_removed' | 'member_left',
   ): Promise<void> {
     const { session } = call
     const { revokedKeyIds } = await database.transaction(async (connection) => {
-      const removed = await removeMember(connection, session, { by: session.role, personId })
+      const { role: by } = (await call.lockAccess(connection)).session
+      const removed = await removeMember(connection, session, { by, personId })
       const { name, role } = removed.member
       await logAccountEvent({ ...services, database: connection }, event, call, { member_id: personId, name, role })
       return removed

@@ -22,16 +22,17 @@ export async function createPlaygroundCompletion(
 ): Promise<void> {
   const { database, trustProxy, bodyLimits } = services
   await answerChat(services, incoming, outgoing, async (): Promise<ChatCaller> => {
-    const { owner, keysMadeBy } = await gate.admit(
-      chatContracts.createPlaygroundCompletion,
-      visitorOf(incoming, trustProxy),
-    )
-    const { accountId } = owner!
-    return { account: accountRef(owner!), limitedAs: sessionsOf(accountId), open }
+    const contract = chatContracts.createPlaygroundCompletion
+    const caller = await gate.admit(contract, visitorOf(incoming, trustProxy))
+    const owner = caller.owner!
+    const { accountId } = owner
+    return { account: accountRef(owner), limitedAs: sessionsOf(accountId), open }
 
     async function open(): Promise<ChatOpening> {
       const { keyId, chat } = readKeyId(parseJsonBody(await readJsonBytes(incoming, bodyLimits, accountId)))
-      const key = await findKey(database, owner!, keyId, keysMadeBy)
+      // A client can take half a minute to send the body. A member may be removed in that time.
+      const { keysMadeBy } = await gate.readmit(contract, caller)
+      const key = await findKey(database, owner, keyId, keysMadeBy)
       if (key === undefined) throw new NotFoundError()
       const account = await findAccount(database, key.partition, accountId)
       const { partition, id, options } = key

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Context, Hono } from 'hono'
 import type { z } from 'zod'
 import { type AccountRef, accountRef } from '../db/account-ref.ts'
+import type { Connection } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { AccountTurns } from '../fairness/turns.ts'
 import { type HonoBindings, honoPath } from '../http/hono.ts'
@@ -9,6 +10,7 @@ import { type BodyLimits, readJsonBytes } from '../http/read-body.ts'
 import type { UnpaidRequests } from '../http/unpaid-requests.ts'
 import { type Visitor, visitorOf } from '../http/visitor.ts'
 import type { Bearer } from '../identity/key-finder.ts'
+import { lockOpenAccount } from '../identity/open-account.ts'
 import type { Session } from '../identity/sessions.ts'
 import { parseJsonBody } from '../inference/json-body.ts'
 import type { AnswerOf, BodyOf, Contract, QueryOf } from '../openapi/contract.ts'
@@ -39,6 +41,12 @@ export type Call<Exact extends Contract> = {
   readonly accept: string
   /** For long responses such as streams. */
   readonly outgoing: ServerResponse
+  /**
+   * Locks the account and authorizes the caller again. Call it in every transaction that creates or changes access: a member who is
+   * removed or demoted, or a management key that is revoked during its own request, must not create access that outlives it. Returns
+   * what the caller may do now.
+   */
+  lockAccess(connection: Connection): Promise<Pick<Call<Exact>, 'session' | 'keysMadeBy'>>
   /** Sets a response header. */
   setHeader(name: string, value: string): void
 }
@@ -92,9 +100,7 @@ export class ApiRouter {
     const visitor = visitorOf(context.env.incoming, trustProxy)
     const exchange = { ...context.env, network: visitor.network }
     const caller = await gate.admit(contract, visitor).catch(async (error) => {
-      if (error instanceof RoleRequiredError && error.needed === 'owner') {
-        await this.#options.onRoleRefused?.(contract, error.session, visitor)
-      }
+      await this.#recordRefusal(error, contract, visitor)
       await unpaid.beforeRefusal(error, exchange)
       throw error
     })
@@ -102,7 +108,15 @@ export class ApiRouter {
     if (owner === undefined) return handler(await this.#read(contract, context, caller))
     const work = async () => {
       const call = await this.#read(contract, context, caller)
-      return this.#turns.take(owner.accountId, () => handler(call))
+      return this.#turns.take(owner.accountId, async () => {
+        if (contract.method === 'GET') return handler(call)
+        // A client can take half a minute to send the body. A member may be removed in that time.
+        const current = await gate.readmit(contract, caller).catch(async (error) => {
+          await this.#recordRefusal(error, contract, visitor)
+          throw error
+        })
+        return handler({ ...call, ...current } as Call<Exact>)
+      })
     }
     // All sessions of an account share its rates.
     const { managementKeyId } = caller.managementKey ?? {}
@@ -113,6 +127,11 @@ export class ApiRouter {
       await request.mayRead()
       return work()
     })
+  }
+
+  async #recordRefusal(error: unknown, contract: Contract, visitor: Visitor): Promise<void> {
+    if (!(error instanceof RoleRequiredError) || error.needed !== 'owner') return
+    await this.#options.onRoleRefused?.(contract, error.session, visitor)
   }
 
   async #read<Exact extends Contract>(
@@ -130,8 +149,14 @@ export class ApiRouter {
       body: await this.#readBody(contract, incoming, caller.owner?.accountId ?? visitor.network),
       accept: context.req.header('accept') ?? '',
       outgoing,
-      setHeader: (name, value) => context.header(name, value, { append: name === 'set-cookie' }),
-    } as Call<Exact>
+      lockAccess: (connection: Connection) => this.#lockAccess(contract, caller, connection),
+      setHeader: (name: string, value: string) => context.header(name, value, { append: name === 'set-cookie' }),
+    } as object as Call<Exact>
+  }
+
+  async #lockAccess(contract: Contract, caller: Caller, connection: Connection): Promise<Caller> {
+    await lockOpenAccount(connection, caller.owner!)
+    return this.#options.gate.readmit(contract, caller, connection)
   }
 
   /** A missing body counts as an empty object: some routes need none. */

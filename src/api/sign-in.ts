@@ -12,6 +12,7 @@ import { addPasskey, listCredentialIds, provePasskey, proveRegistration } from '
 import { countCredentials, createPerson, lockPerson } from '../identity/people.ts'
 import {
   endSession,
+  isSessionAlive,
   NotAMemberError,
   openSession,
   type Session,
@@ -145,10 +146,11 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
   }
 }
 
-/** Call it before adding a wallet or passkey: throws when the account was closed or the person was deleted in the meantime. */
+/** Call it before adding a wallet or passkey: throws when the account was closed, or the session or the person was deleted in the meantime. */
 export async function lockSignIn(connection: Connection, session: Session): Promise<void> {
   await lockOpenAccount(connection, session)
-  if (!(await lockPerson(connection, session.personId))) throw new NotAMemberError()
+  const isSignedIn = (await lockPerson(connection, session.personId)) && (await isSessionAlive(connection, session))
+  if (!isSignedIn) throw new NotAMemberError()
 }
 
 /** Always creates a new session and ends the previous one (session fixation: an earlier token must not become valid). */
@@ -160,8 +162,9 @@ export async function signIn(
 ): Promise<RenderedSession> {
   const { database, site } = services
   const { token, session } = await database.transaction(async (connection) => {
-    if (call.session !== undefined) await endSession(connection, call.session.personId, call.session.id)
+    // The account's lock comes before locks of sessions, as when a member is removed: otherwise the two could deadlock.
     await lockOpenAccount(connection, signedIn.account)
+    if (call.session !== undefined) await endSession(connection, call.session.personId, call.session.id)
     const opened = await openSession(connection, signedIn, method, call.visitor.header('user-agent'))
     const actor = { owner: opened.session, session: opened.session, visitor: call.visitor }
     await logAccountEvent({ ...services, database: connection }, 'signed_in', actor)

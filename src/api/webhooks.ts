@@ -44,6 +44,7 @@ export function routeWebhooks(router: ApiRouter, services: ApiServices): void {
     const { owner, body } = call
     const url = checkUrl(body.url)
     const endpoint = await database.transaction(async (connection) => {
+      await call.lockAccess(connection)
       const created = await createEndpoint(connection, owner, { ...body, url })
       await logAccountEvent({ ...services, database: connection }, 'webhook_created', call, { webhook_id: created.id })
       return created
@@ -61,6 +62,7 @@ export function routeWebhooks(router: ApiRouter, services: ApiServices): void {
     const changes = { ...body, url: body.url && checkUrl(body.url) }
     const facts = { webhook_id: id, changed: Object.keys(body) }
     await database.transaction(async (connection) => {
+      await call.lockAccess(connection)
       await updateEndpoint(connection, owner, id, changes)
       await logAccountEvent({ ...services, database: connection }, 'webhook_changed', call, facts)
     })
@@ -71,6 +73,7 @@ export function routeWebhooks(router: ApiRouter, services: ApiServices): void {
     const { owner, parameters, body } = call
     const facts = { webhook_id: parameters.id, changed: ['secret'] }
     const secret = await database.transaction(async (connection) => {
+      await call.lockAccess(connection)
       const rolled = await rollSecret(connection, owner, parameters.id, body.overlap_seconds)
       if (rolled === undefined) throw new NotFoundError()
       await logAccountEvent({ ...services, database: connection }, 'webhook_changed', call, facts)
@@ -83,6 +86,7 @@ export function routeWebhooks(router: ApiRouter, services: ApiServices): void {
     const { owner, parameters } = call
     const { id } = await ownEndpoint(owner, parameters.id)
     await database.transaction(async (connection) => {
+      await call.lockAccess(connection)
       await removeEndpoint(connection, owner, id)
       await logAccountEvent({ ...services, database: connection }, 'webhook_removed', call, { webhook_id: id })
     })

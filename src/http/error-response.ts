@@ -24,6 +24,7 @@ const answers = {
   recent_sign_in_required: [403, 'invalid_request_error'],
   role_required: [403, 'invalid_request_error'],
   scope_required: [403, 'invalid_request_error'],
+  account_switched: [409, 'invalid_request_error'],
   already_member: [409, 'invalid_request_error'],
   last_owner: [409, 'invalid_request_error'],
   member_limit_exceeded: [403, 'invalid_request_error'],

@@ -18,6 +18,7 @@ import {
 } from './key-options.ts'
 import { checkMemberLimit } from './member-limit.ts'
 import { lockOpenAccount } from './open-account.ts'
+import { type Role, reaches } from './roles.ts'
 
 export const limitWindows = ['lifetime', 'day', 'week', 'month'] as const
 export type LimitWindow = (typeof limitWindows)[number]
@@ -66,8 +67,8 @@ export type NewApiKey = {
 export type Alongside = (connection: Connection, keyId: string) => Promise<void>
 
 /**
- * Creates a key. The secret is returned here only: the database stores its hash and a masked hint. Throws `MemberLimitError` when the
- * keys of its creator could then spend more than the creator's limit.
+ * Creates a key. The secret is returned here only: the database stores its hash and a masked hint. Throws when its creator may no longer
+ * create keys, and `MemberLimitError` when the keys of its creator could then spend more than the creator's limit.
  */
 export async function createKey(
   database: Database,
@@ -79,6 +80,7 @@ export async function createKey(
   const { options = {} } = key
   await database.transaction(async (transaction) => {
     await lockOpenAccount(transaction, key)
+    if (key.madeBy !== undefined) await requireDeveloper(transaction, key, key.madeBy)
     await transaction.query(
       `insert into api_keys (partition, id, account_id, name, hint, limit_amount, limit_window, expires_at, ${optionColumns}, made_by)
        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
@@ -107,6 +109,19 @@ export async function createKey(
     await alongside?.(transaction, id)
   })
   return { secret, id }
+}
+
+/** A person may be removed between confirming a login and the terminal's poll for its key. No later removal would revoke that key. */
+async function requireDeveloper(
+  connection: Connection,
+  { partition, accountId }: AccountRef,
+  personId: string,
+): Promise<void> {
+  const [member] = await connection.query<{ role: Role }>(
+    'select role from memberships where partition = $1 and account_id = $2 and person_id = $3',
+    [partition, accountId, personId],
+  )
+  if (member === undefined || !reaches(member.role, 'developer')) throw new CannotCreateKeysError()
 }
 
 /** Newest first. Without `accountId`: keys of all accounts. `madeBy` selects the keys of one member. */
@@ -433,6 +448,13 @@ function readKey(row: KeyRow, oldSecrets: readonly OldSecretRow[]): ApiKey {
     lastUsedAt: row.last_used_at ?? undefined,
     createdAt: row.created_at,
     madeBy: row.made_by ?? undefined,
+  }
+}
+
+export class CannotCreateKeysError extends ServiceError {
+  readonly code = 'role_required'
+  constructor() {
+    super('You may no longer create keys in this account. Ask an owner or admin. No key was created.')
   }
 }
 

@@ -33,11 +33,11 @@ export type ManagementBearer = AccountRef & {
 export const managementKeysPerAccountMax = 100
 
 /** Throws a 401 error when the key is not valid. Not cached: calls are rare, and a revoked key must stop working immediately. */
-export async function findManagementKey(database: Database, secret: string): Promise<ManagementBearer> {
+export async function findManagementKey(connection: Connection, secret: string): Promise<ManagementBearer> {
   const problem = whyMalformedManagementKey(secret)
   if (problem !== undefined) throw new InvalidApiKeyError(problem)
   const hash = hashApiKey(secret)
-  const [row] = await database.query<BearerRow>(
+  const [row] = await connection.query<BearerRow>(
     `select id, partition, account_id, name, scopes, revoked_at is not null as is_revoked,
             coalesce(expires_at <= clock_timestamp(), false) as is_expired,
             coalesce(last_used_at < clock_timestamp() - interval '1 minute', true) as is_stale
@@ -50,7 +50,7 @@ export async function findManagementKey(database: Database, secret: string): Pro
   if (row.is_revoked)
     throw new RevokedApiKeyError('This management key was revoked. Create a new one in the dashboard.')
   if (row.is_expired) throw new ManagementKeyExpiredError()
-  if (row.is_stale) await database.query('update management_keys set last_used_at = now() where hash = $1', [hash])
+  if (row.is_stale) await connection.query('update management_keys set last_used_at = now() where hash = $1', [hash])
   return {
     partition: row.partition,
     accountId: row.account_id,

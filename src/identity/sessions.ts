@@ -79,10 +79,10 @@ export async function openSession(
 }
 
 /** Undefined when the session has expired. Each use extends it; the database is updated at most once a minute. */
-export async function findSession(database: Database, token: string): Promise<Session | undefined> {
+export async function findSession(connection: Connection, token: string): Promise<Session | undefined> {
   if (!tokenPattern.test(token)) return undefined
   const hash = hashToken(token)
-  const [row] = await database.queryPrepared<SessionRow & { readonly is_stale: boolean }>(
+  const [row] = await connection.queryPrepared<SessionRow & { readonly is_stale: boolean }>(
     'find_session',
     `select ${columns}, s.last_used_at < clock_timestamp() - interval '1 minute' as is_stale
        from ${rows} where s.token_hash = $1 and ${alive}`,
@@ -91,8 +91,8 @@ export async function findSession(database: Database, token: string): Promise<Se
   if (row === undefined) return undefined
   const session = readSession(row)
   if (row.is_stale) {
-    await database.query('update sessions set last_used_at = now() where token_hash = $1', [hash])
-    await touchMembership(database, session.personId, session)
+    await connection.query('update sessions set last_used_at = now() where token_hash = $1', [hash])
+    await touchMembership(connection, session.personId, session)
   }
   return session
 }
@@ -114,8 +114,8 @@ export async function listSessions(database: Database, personId: string): Promis
 }
 
 /** Long streams check this: they must end when their session ends or moves to another account. */
-export async function isSessionAlive(database: Database, { id, accountId }: Session): Promise<boolean> {
-  const [row] = await database.query(`select from ${rows} where s.id = $1 and s.account_id = $2 and ${alive}`, [
+export async function isSessionAlive(connection: Connection, { id, accountId }: Session): Promise<boolean> {
+  const [row] = await connection.query(`select from ${rows} where s.id = $1 and s.account_id = $2 and ${alive}`, [
     id,
     accountId,
   ])

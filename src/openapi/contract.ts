@@ -26,6 +26,8 @@ type Form = {
   readonly answer?: z.ZodType
   /** Called by programs that have no key yet, so not only by our own pages. Pages of other sites are refused all the same. */
   readonly isForPrograms?: true
+  /** Concerns the person, in whichever account the session is. */
+  readonly isForPerson?: true
   /** Reads many rows: rates are lower, per API key and per account. */
   readonly isHeavy?: true
   /** The answer is a file of such lines, each as `answer` describes, in place of one JSON object. */

@@ -1,13 +1,21 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { once } from 'node:events'
+import { type IncomingMessage, request } from 'node:http'
+import { text } from 'node:stream/consumers'
+import { type TestContext, test } from 'node:test'
 import { trimAccountLogs } from '../../src/db/account-log.ts'
 import type { AccountRef } from '../../src/db/account-ref.ts'
+import type { Connection } from '../../src/db/database.ts'
+import { lockAccount } from '../../src/db/lock-account.ts'
 import { createLoginToken } from '../../src/identity/login-links.ts'
-import { createWallet, DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
+import { addMember, changeMember, removeMember } from '../../src/identity/members.ts'
+import { atEnd } from '../support/at-end.ts'
+import { createWallet, DashboardClient, type Json, signedMessage, signInNew } from '../support/dashboard-client.ts'
 import { Device } from '../support/passkey-device.ts'
 import { type SignedInMember, signInMember } from '../support/people.ts'
 import { postChat } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
+import { until } from '../support/until.ts'
 
 const suite = serviceSuite({ TRUST_PROXY: '1' })
 const question = { model: 'gpt-5.6-luna', messages: [{ role: 'user', content: 'hi' }] }
@@ -147,6 +155,39 @@ test('a signed-in person joins a second account, switches between both, and the 
   assert.equal(left.account.id, own.account.id)
 })
 
+test('after a switch of accounts, changes from a window that shows the earlier account are refused', async () => {
+  const { account, owner } = await openAccount()
+  const client = await signInNew(suite.service)
+  const token = await invite(owner, { role: 'owner' })
+  const shown = { 'x-router-account': client.accountId }
+  await client.post('/api/keys', { name: 'before' }, shown)
+  await client.post('/api/auth/invitation/accept', { token }, shown)
+  const changes = [
+    ['POST', '/api/keys', { name: 'late' }],
+    ['POST', '/api/invitations', { role: 'viewer' }],
+    ['PATCH', '/api/account', { name: 'late' }],
+    ['POST', '/api/playground', question],
+  ] as const
+  for (const [method, path, body] of changes)
+    assert.deepEqual(await client.refusal(method, path, body, shown), [409, 'account_switched'], path)
+  assert.deepEqual(await namesOfKeys(client), ['test'])
+  await client.post('/api/keys', { name: 'after' }, { 'x-router-account': account.accountId })
+  // Switching back and signing out work from any window.
+  await client.post('/api/session/account', { account_id: client.accountId }, shown)
+  await client.post('/api/auth/logout', {}, { 'x-router-account': account.accountId })
+})
+
+test('a session that switches accounts while a body is on its way changes neither account', async (t) => {
+  const { owner } = await openAccount()
+  const other = await openAccount()
+  await suite.service.database.transaction((connection) =>
+    addMember(connection, other.account, { personId: owner.personId, role: 'owner' }),
+  )
+  const upload = await begin(t, owner, ['POST', '/api/keys', { name: 'late' }])
+  await owner.post('/api/session/account', { account_id: other.account.accountId })
+  assert.deepEqual(await upload.finish(), [409, 'account_switched'])
+})
+
 test('members cannot grant a role above their own or change a member above them, and an account keeps an owner', async () => {
   const { account, owner } = await openAccount()
   const admin = await signInMember(suite.service, account, 'admin')
@@ -194,6 +235,149 @@ test('a removed member loses access immediately: sessions, API keys, management 
   assert.deepEqual(await admin.refusal('POST', '/api/auth/invitation', { token }), [404, 'not_found'])
   assert.equal((await logOf(owner))[0].facts.name, 'The admin')
 })
+
+type Change = readonly [method: string, path: string, body: object]
+
+/** Sends all of a request but the end of its body, which follows with `finish`. Resolves when the service has read the session or key. */
+async function begin(
+  t: TestContext,
+  member: SignedInMember,
+  [method, path, body]: Change,
+  headers: Record<string, string> = {},
+): Promise<{ readonly finish: () => Promise<[number, string]> }> {
+  const { database } = suite.service
+  const table = headers.authorization === undefined ? 'sessions' : 'management_keys'
+  const owned = [member.account.accountId]
+  // A use is written down at most once a minute: the next one is.
+  await database.query(
+    `update ${table} set last_used_at = clock_timestamp() - interval '2 minutes' where account_id = $1`,
+    owned,
+  )
+  const sent = JSON.stringify(body)
+  const upload = request(`${member.origin}${path}`, {
+    method,
+    headers: {
+      origin: member.origin,
+      'x-forwarded-for': member.address,
+      'content-type': 'application/json',
+      'content-length': sent.length,
+      ...(headers.authorization === undefined && { cookie: member.cookie }),
+      ...headers,
+    },
+  })
+  atEnd(t, () => upload.destroy())
+  const answered = once(upload, 'response') as Promise<[IncomingMessage]>
+  upload.write(sent.slice(0, 5))
+  await until(async () => {
+    const used = `select from ${table} where account_id = $1 and last_used_at > clock_timestamp() - interval '1 minute'`
+    return (await database.query(used, owned)).length > 0
+  })
+  const finish = async (): Promise<[number, string]> => {
+    upload.end(sent.slice(5))
+    const [answer] = await answered
+    return [answer.statusCode!, (JSON.parse(await text(answer)) as Json).error?.code ?? 'none']
+  }
+  return { finish }
+}
+
+const removedDuring: readonly Change[] = [
+  ['POST', '/api/keys', { name: 'late' }],
+  ['POST', '/api/invitations', { role: 'owner' }],
+  ['POST', '/api/management-keys', { name: 'late', scopes: ['keys:write'] }],
+  ['POST', '/api/webhooks', { url: 'https://example.com/hook', types: ['key.created'] }],
+  ['POST', '/api/playground', { key_id: '00000000-0000-4000-8000-000000000000', ...question }],
+]
+for (const change of removedDuring) {
+  test(`a member who is removed while the body of ${change[0]} ${change[1]} is on its way is refused`, async (t) => {
+    const { account, owner } = await openAccount()
+    const { database } = suite.service
+    const insider = await signInMember(suite.service, account, 'owner')
+    const upload = await begin(t, insider, change)
+    await database.transaction((connection) =>
+      removeMember(connection, account, { by: 'owner', personId: insider.personId }),
+    )
+    assert.deepEqual(await upload.finish(), [401, 'session_required'])
+    assert.deepEqual(await namesOfKeys(owner), ['test'])
+    assert.deepEqual((await owner.get('/api/invitations')).data, [])
+  })
+}
+
+test('a member who is demoted while a body is on its way has the new role', async (t) => {
+  const { account } = await openAccount()
+  const { database } = suite.service
+  const insider = await signInMember(suite.service, account, 'owner')
+  const upload = await begin(t, insider, ['PATCH', `/api/members/${insider.personId}`, { role: 'owner' }])
+  const demoted = { by: 'owner', personId: insider.personId } as const
+  await database.transaction((connection) => changeMember(connection, account, demoted, { role: 'viewer' }))
+  assert.deepEqual(await upload.finish(), [403, 'role_required'])
+})
+
+test('a management key that is revoked while a body is on its way is refused', async (t) => {
+  const { owner } = await openAccount()
+  const { id, secret } = await owner.post('/api/management-keys', { name: 'ci', scopes: ['keys:write'] })
+  const bearer = { authorization: `Bearer ${secret}` }
+  const upload = await begin(t, owner, ['POST', '/api/keys', { name: 'late' }], bearer)
+  await owner.delete(`/api/management-keys/${id}`)
+  assert.deepEqual(await upload.finish(), [401, 'api_key_revoked'])
+})
+
+test('changes that wait for the account while their member is removed or demoted are refused', async () => {
+  const { account, owner } = await openAccount()
+  const { database } = suite.service
+  const removed = await signInMember(suite.service, account, 'owner')
+  const demoted = await signInMember(suite.service, account, 'owner')
+  const { id: keyId } = await owner.post('/api/keys', { name: 'of the owner' })
+  /** Sends the changes while the account is locked, two at most: the service serves no more of an account at a time. */
+  const race = async (
+    changes: () => readonly Promise<[number, string]>[],
+    meanwhile: (connection: Connection) => Promise<unknown>,
+  ) => {
+    const sent = await database.transaction(async (connection) => {
+      await lockAccount(connection, account)
+      const waiting = changes()
+      await until(async () => (await waitingForLock()) === waiting.length)
+      await meanwhile(connection)
+      return waiting
+    })
+    return Promise.all(sent)
+  }
+  const ofRemoved = await race(
+    () => [
+      removed.refusal('POST', '/api/keys', { name: 'late' }),
+      removed.refusal('POST', '/api/invitations', { role: 'owner' }),
+    ],
+    (connection) => removeMember(connection, account, { by: 'owner', personId: removed.personId }),
+  )
+  assert.deepEqual(ofRemoved, [
+    [403, 'role_required'],
+    [401, 'session_required'],
+  ])
+  const ofDemoted = await race(
+    () => [
+      demoted.refusal('POST', `/api/keys/${keyId}/roll`),
+      demoted.refusal('POST', '/api/management-keys', { name: 'late', scopes: ['keys:write'] }),
+    ],
+    (connection) =>
+      changeMember(connection, account, { by: 'owner', personId: demoted.personId }, { role: 'developer' }),
+  )
+  assert.deepEqual(ofDemoted, [
+    [404, 'not_found'],
+    [403, 'role_required'],
+  ])
+  assert.deepEqual(await namesOfKeys(owner), ['of the owner', 'test'])
+})
+
+async function namesOfKeys(client: DashboardClient): Promise<readonly string[]> {
+  return (await client.get('/api/keys')).data.map(({ name }: Json) => name)
+}
+
+/** How many statements of this ledger wait for a lock. */
+async function waitingForLock(): Promise<number> {
+  const [row] = await suite.service.database.query<{ count: number }>(
+    `select count(*)::int as count from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+  )
+  return row!.count
+}
 
 test('an owner who is demoted keeps no link that makes an owner', async () => {
   const { account, owner } = await openAccount()

@@ -65,6 +65,10 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'The management key does not have the scope that this route needs, or the route is for people only. Nothing was changed.',
     'Give the key the scope in the message, or sign in.',
   ],
+  account_switched: [
+    'You switched to another account in another window, and this window still shows the earlier one. Nothing was changed.',
+    'Reload the page. To change the earlier account, switch back to it first.',
+  ],
   already_member: [
     'You opened an invitation to an account of which you are a member. The invitation was not used.',
     'Switch to the account. Give the link to the person whom it is for.',

@@ -34,11 +34,13 @@ export async function request(
 ): Promise<Response> {
   const [method] = routes[name]
   const { body } = input
+  const { account } = document.documentElement.dataset
   const response = await fetch(addressOf(name, input), {
     method,
     headers: {
       accept: 'application/json',
       ...(body !== undefined && { 'content-type': 'application/json' }),
+      ...(account !== undefined && method !== 'GET' && { 'x-router-account': account }),
       ...headers,
     },
     ...(body !== undefined && { body: JSON.stringify(body) }),
@@ -49,6 +51,14 @@ export async function request(
   })
   if (!response.ok) throw await refusalOf(response)
   return response
+}
+
+/**
+ * The account that this page shows; sent with every change. All windows of a browser share a session: after a switch in another window
+ * the service refuses changes from this one.
+ */
+export function showAccount(accountId: string): void {
+  document.documentElement.dataset.account = accountId
 }
 
 /** The address of an operation, with its parameters filled in. */

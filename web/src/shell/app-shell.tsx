@@ -1,6 +1,7 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Outlet } from '@tanstack/react-router'
 import { lazy, Suspense, useCallback, useEffect, useState } from 'react'
+import { showAccount } from '../api/call.ts'
 import { sessionQuery } from '../api/queries.ts'
 import type { Session } from '../api/shapes.ts'
 import { ErrorPanel } from '../ui/loaded.tsx'
@@ -23,7 +24,13 @@ export function AppShell() {
   // After the first sign-in a refused session is an expired one: the sign-in dialog opens over the page.
   const entered = client.getQueryData(enteredKey) !== undefined
   useEffect(() => {
-    if (session.data?.account != null) client.setQueryData(enteredKey, session.data.account.id)
+    const id = session.data?.account?.id
+    if (id === undefined) return
+    const shown = client.getQueryData(enteredKey)
+    // Another window has switched accounts. Loaded anew: nothing of one account is shown beside another.
+    if (shown !== undefined && shown !== id) return window.location.assign('/')
+    client.setQueryData(enteredKey, id)
+    showAccount(id)
   }, [client, session.data])
 
   if (session.data === undefined && session.error !== null) {

@@ -34,6 +34,8 @@ export function LiveUpdates({ children }: { children: ReactNode }) {
       // From here on every change is told. Unless the stream was resumed, earlier changes were not: everything shown is read again.
       if (event.type === 'ready' && !event.resumed) {
         renew(client, ['balance'], ['deposits'], ['withdrawals'], ['adjustments'], ['overview'], ['requests', 'one'])
+        // A switch of accounts in another window ends the stream. The next one belongs to the other account.
+        renew(client, ['session'])
         void client.invalidateQueries({ queryKey: ['requests', 'list'], predicate: isShort })
       }
       for (const listener of listeners.current) listener(event)
