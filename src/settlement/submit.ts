@@ -45,17 +45,13 @@ export async function submitPayments(parts: SubmitParts): Promise<number> {
   // A payment of zero, or one that a wallet paid in advance, transfers nothing. It only covers its entries.
   const [toTransfer, closing] = [rooted.filter(needsTransfer), rooted.filter((payment) => !needsTransfer(payment))]
   news.push(...closing.map((payment) => ({ payment, state: 'completed' as const })))
-  const fresh: Rooted[] = []
-  await eachOf(toTransfer, concurrencyMax, async (payment) => {
-    const ready = await withOpenWindow(parts, payment).catch((error: Error) => error)
-    if (ready instanceof Error) news.push({ payment, state: payment.state, reason: ready.message })
-    else fresh.push(ready)
-  })
-  const authorizations = fresh.map((payment) => authorizationOf(payment, parts.terms))
+  const { missing, present } = await findMissing(parts, toTransfer)
+  news.push(...present)
+  const authorizations = missing.map((payment) => authorizationOf(payment, parts.terms))
   const outcomes = await sign(parts, authorizations)
   parts.failpoint('after_sign')
   const signed: SignedPayment[] = []
-  for (const [index, payment] of fresh.entries()) {
+  for (const [index, payment] of missing.entries()) {
     const outcome = outcomes[index]!
     if ('refusal' in outcome) {
       parts.onAlarm('the signer refuses a payment', { ...nameOf(payment), reason: outcome.refusal.message })
@@ -126,6 +122,35 @@ async function withRoots(
   return { rooted, unrooted }
 }
 
+/**
+ * The payments that the gateway does not have, each with a validity window that is open for long enough: the gateway requires seven days.
+ * It is asked for those that it may have before they are signed: the signer refuses a window that has expired.
+ */
+async function findMissing(
+  parts: SubmitParts,
+  payments: readonly Rooted[],
+): Promise<{ readonly missing: readonly Rooted[]; readonly present: readonly PaymentNews[] }> {
+  const missing: Rooted[] = []
+  const present: PaymentNews[] = []
+  await eachOf(payments, concurrencyMax, async (payment) => {
+    const isExpiring = payment.authorizedAt.getTime() + windowMs - Date.now() <= gatewayNeedsMs + windowMarginMs
+    if (payment.state !== 'unknown' && !isExpiring) {
+      missing.push(payment)
+      return
+    }
+    const authorization = authorizationOf(payment, parts.terms)
+    const { from, nonce } = authorization.message
+    const found = await parts.gatewayClient.findTransfer(from, nonce).catch((error: Error) => error)
+    if (found instanceof Error) present.push({ payment, state: payment.state, reason: found.message })
+    else if (found !== undefined) present.push(adopt(parts, payment, authorization, found))
+    else if (isExpiring) {
+      parts.onAlarm('a payment waited so long that its window was renewed', nameOf(payment))
+      missing.push({ ...payment, authorizedAt: await renewWindow(parts.database, payment) })
+    } else missing.push(payment)
+  })
+  return { missing, present }
+}
+
 async function sign(
   { signer }: SubmitParts,
   requests: readonly (Authorization | Return)[],
@@ -155,26 +180,12 @@ type SignedPayment = {
   readonly signature: Hex
 }
 
-/** Submits signed payments, except those that the gateway already has. */
 async function submitSigned(parts: SubmitParts, signed: readonly SignedPayment[]): Promise<readonly PaymentNews[]> {
   const { gatewayClient, terms, resource } = parts
   const news: PaymentNews[] = []
-  const missing = signed.filter(({ payment }) => payment.state !== 'unknown')
-  await eachOf(
-    signed.filter(({ payment }) => payment.state === 'unknown'),
-    concurrencyMax,
-    async (one) => {
-      const { payment, authorization } = one
-      const { from, nonce } = authorization.message
-      const found = await gatewayClient.findTransfer(from, nonce).catch((error: Error) => error)
-      if (found instanceof Error) news.push({ payment, state: 'unknown', reason: found.message })
-      else if (found !== undefined) news.push(adopt(parts, payment, authorization, found))
-      else missing.push(one)
-    },
-  )
   parts.failpoint('before_submit')
   const answers = await gatewayClient.settle(
-    missing.map(({ payment, authorization, signature }) => ({
+    signed.map(({ payment, authorization, signature }) => ({
       paymentPayload: {
         ...paymentPayload(authorization, signature, terms, resource),
         extensions: { receipt: { hash: `0x${payment.root.toString('hex')}` } },
@@ -182,7 +193,7 @@ async function submitSigned(parts: SubmitParts, signed: readonly SignedPayment[]
       paymentRequirements: paymentRequirements(authorization, terms),
     })),
   )
-  await eachOf(missing, concurrencyMax, async ({ payment, authorization }, index) => {
+  await eachOf(signed, concurrencyMax, async ({ payment, authorization }, index) => {
     news.push(await readAnswer(parts, payment, authorization, answers[index]!))
   })
   return news
@@ -231,17 +242,6 @@ function adopt(
     transfer: found.id,
   })
   return { payment, state: 'unknown', reason: 'nonce_conflict' }
-}
-
-/** The gateway requires seven days of validity. Renews the window of an old payment, once the gateway is known not to have it. */
-async function withOpenWindow(parts: SubmitParts, payment: Rooted): Promise<Rooted> {
-  const left = payment.authorizedAt.getTime() + windowMs - Date.now()
-  if (left > gatewayNeedsMs + windowMarginMs) return payment
-  const { from, nonce } = authorizationOf(payment, parts.terms).message
-  const found = await parts.gatewayClient.findTransfer(from, nonce)
-  if (found !== undefined) return payment
-  parts.onAlarm('a payment waited so long that its window was renewed', nameOf(payment))
-  return { ...payment, authorizedAt: await renewWindow(parts.database, payment) }
 }
 
 function bytesOf(hex: Hex): Buffer {

@@ -208,6 +208,19 @@ test('one payment of which the gateway says nonsense holds up no other', async (
   await assertSettled(bench, accounts)
 })
 
+test('a payment that the gateway took is found after its window has expired', async () => {
+  const account = await bench.openAccount(10_000n)
+  await pay(bench, account, 1_000n, 200n)
+  bench.gateway.faults = (path) => (path.includes('settle') ? 'hung up' : undefined)
+  await settleOnce(bench)
+  assert.match((await statesOf(account))[0]!, /^unknown/)
+  const age = `update payments set ${earlier('authorized_at', "interval '9 days'")} where account_id = $1`
+  await bench.database.query(age, [account.id])
+  await settleAll(bench)
+  assert.deepEqual(await statesOf(account), ['completed'])
+  await assertSettled(bench, [account])
+})
+
 test('a payment that waited for a day gets a new window under its nonce', async () => {
   const account = await bench.openAccount(10_000n)
   await pay(bench, account, 1_000n, 200n)
