@@ -92,7 +92,13 @@ async function oneUpstream(baseUrl: string): Promise<Subject> {
 
 function routed(baseUrl: string, count: number): Subject {
   const providers = Array.from({ length: count }, (_, index): ProviderSettings => {
-    const rest = { headers: {}, timeouts, slowMs: undefined, concurrencyMax: atOnce * 2 }
+    const rest = {
+      headers: {},
+      timeouts,
+      slowMs: undefined,
+      concurrencyMax: atOnce * 2,
+      concurrencyPerAccountMin: atOnce,
+    }
     return { id: `provider-${index}`, protocol: 'responses', baseUrl, apiKey: undefined, ...rest }
   })
   const routes = providers.map(
@@ -109,7 +115,7 @@ function routed(baseUrl: string, count: number): Subject {
     name: `router, ${count === 1 ? 'one provider' : `${count} providers`}`,
     async ask() {
       const request = toModelRequest(chat, { promptCacheKey })
-      for await (const _ of await router.ask({ model: 'm', request, signal, onAttempt }));
+      for await (const _ of await router.ask({ model: 'm', request, account: 'a', signal, onAttempt }));
     },
     close: () => router.close(),
   }

@@ -27,6 +27,7 @@ import {
   type RequestOptions,
   toModelRequest,
 } from '../providers/model-request.ts'
+import type { Router } from '../providers/router.ts'
 import { ContextLengthExceededError } from '../providers/upstream-errors.ts'
 import type { WebTools } from '../tools/web-tools.ts'
 import { checkKeyCap } from './key-rules.ts'
@@ -54,6 +55,8 @@ export type QuotedRequest = {
 /** A request whose quote is held. */
 export type AdmittedRequest = QuotedRequest & {
   readonly requestId: RequestId
+  /** The account whose share of the providers it uses. */
+  readonly sharesOf: string
   readonly chat: ChatRequest
   /** Atomic USDC per completed search. */
   readonly searchPerCall: bigint
@@ -64,6 +67,7 @@ export type AdmittedRequest = QuotedRequest & {
 
 export type AdmissionParts = {
   readonly web: WebTools
+  readonly router: Pick<Router, 'refusal'>
   readonly holds: Pick<Holds, 'place'>
   /** Decides whether long input is counted, in place of the account's balance: the money of a payment is not in it yet. */
   readonly refuseUnpaid?: Counting['refuseUnpaid']
@@ -81,7 +85,7 @@ export type AdmissionParts = {
 export type Applicant = {
   readonly requestId: RequestId
   readonly payer: Payer
-  /** The account whose share of the token counter it uses. */
+  /** The account whose shares of the token counter and of the providers it uses. */
   readonly sharesOf: string
   /** The options of the payer's key that the request was checked against. The hold fails when they have changed. */
   readonly options: KeyOptions
@@ -95,6 +99,8 @@ export type Applicant = {
 /** Quotes a request and holds the quote. A refusal says what the customer can do about it. */
 export async function admit(parts: AdmissionParts, applicant: Applicant): Promise<AdmittedRequest> {
   const { requestId, payer, sharesOf, options, chat, bodyHash, watch, signal } = applicant
+  const busy = parts.router.refusal(chat.model, sharesOf)
+  if (busy !== undefined) throw busy
   const quoted = await quoteRequest(parts, chat, upstreamCacheKey(chat, payer, requestId), {
     account: sharesOf,
     signal,
@@ -127,7 +133,7 @@ export async function admit(parts: AdmissionParts, applicant: Applicant): Promis
     const retryAfterMs = openRequests.roomInMs(payer.accountId, missing)
     throw refusalError(decision.refusal, { model, quote: quoted.quote, cap, payer, retryAfterMs })
   }
-  return { requestId, chat, ...quoted, searchPerCall: parts.prices.searchPerCall, hold: decision.hold, watch }
+  return { requestId, sharesOf, chat, ...quoted, searchPerCall: parts.prices.searchPerCall, hold: decision.hold, watch }
 }
 
 /** Limits who can make us count long input. */

@@ -45,6 +45,7 @@ async function routerTo(t: TestContext, answer: ScriptedUpstream['answer']): Pro
     timeouts: { connectMs: 60_000, firstByteMs: 60_000, idleMs: 60_000, totalMs: 60_000 },
     slowMs: undefined,
     concurrencyMax: 10,
+    concurrencyPerAccountMin: 10,
   }
   const route = { provider: 'one', model: 'm', priority: 0, weight: 1, rates }
   const router = new Router({
@@ -79,6 +80,7 @@ async function leave(router: Router, parts: ChargingParts, isEnough?: (event: Ch
   }
   const admitted = {
     request,
+    sharesOf: accountId,
     offer: new Set<string>(),
     model,
     chat: { maxTokens: 1_000 },

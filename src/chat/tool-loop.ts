@@ -129,6 +129,7 @@ async function askUpstream(
   return parts.router.ask({
     model: admitted.model.id,
     request,
+    account: admitted.sharesOf,
     signal: clientSignal,
     onAttempt: (provider) => attempts.begin(provider),
   })

@@ -68,7 +68,7 @@ export class ShareUsedUpError extends ServiceError {
   readonly code = 'rate_limited'
   constructor(what: string, own: number, capacity: number) {
     super(
-      `This account already uses its share of the service: ${own} of ${capacity} ${what}. Wait until some have ended, then retry. Nothing was held.`,
+      `This account already uses its share of the service: ${own} of ${capacity} ${what}. Wait until some have ended, then retry. Nothing was charged.`,
       { retryAfterMs },
     )
   }

@@ -61,12 +61,9 @@ export class Provider {
       headers: settings.headers,
       timeouts: settings.timeouts,
       connectionsMax: settings.concurrencyMax,
+      connectionsPerAccountMin: settings.concurrencyPerAccountMin,
     })
     this.#breaker = new Breaker({ now: clock.now, isProbed: true, onOpen: (openMs) => this.#probeAfter(openMs) })
-  }
-
-  get isFull(): boolean {
-    return this.upstream.isFull
   }
 
   hasSettings(settings: ProviderSettings): boolean {

@@ -65,6 +65,7 @@ test('a whole file is read, with defaults for what it leaves out', () => {
     timeouts: { connectMs: 1, firstByteMs: 20_000, idleMs: 3, totalMs: 4 },
     slowMs: 5_000,
     concurrencyMax: 8,
+    concurrencyPerAccountMin: 4,
   })
   assert.equal(providers[1]!.apiKey, 'sk-file')
   assert.deepEqual(models, [

@@ -67,6 +67,8 @@ const reservedHeaders = new Set([
 ])
 const dayMs = 24 * 60 * 60_000
 const concurrencyMax = 1_000_000
+/** A server with few places stays useful to a service with one customer. */
+const concurrencyPerAccountMin = 4
 const priorityMax = 1_000
 const weightMax = 1_000_000
 const costMax = parse('10000')
@@ -122,6 +124,7 @@ class FileReader {
     this.#checkMembers(members, providerMembers, place)
     const { timeouts } = this.#defaults
     const count = (name: string, max: number) => this.#count(members[name], `${place}.${name}`, max)
+    const concurrency = count('concurrency', concurrencyMax)
     return {
       id,
       protocol: this.#protocol(members.protocol, `${place}.protocol`),
@@ -135,7 +138,9 @@ class FileReader {
         totalMs: count('total_ms', dayMs) ?? timeouts.totalMs,
       },
       slowMs: count('slow_ms', dayMs),
-      concurrencyMax: count('concurrency', concurrencyMax) ?? this.#defaults.concurrencyMax,
+      concurrencyMax: concurrency ?? this.#defaults.concurrencyMax,
+      concurrencyPerAccountMin:
+        concurrency === undefined ? this.#defaults.concurrencyMax : Math.min(concurrency, concurrencyPerAccountMin),
     }
   }
 

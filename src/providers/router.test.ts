@@ -67,6 +67,7 @@ function settingsOf(id: string, { url }: ScriptedUpstream, more: Partial<Provide
     timeouts: { connectMs: 1_000, firstByteMs: 1_000, idleMs: 1_000, totalMs: 5_000 },
     slowMs: undefined,
     concurrencyMax: 100,
+    concurrencyPerAccountMin: 4,
     ...more,
   }
 }
@@ -101,12 +102,19 @@ async function startPair(
   return { a, b, table, clock, failures, router }
 }
 
-/** Asks once; returns who answered, or the code of the error. */
-async function ask(router: Router, more: Partial<ModelRequest> = {}): Promise<string> {
+let accounts = 0
+
+/** Asks once, for an account of its own; returns who answered, or the code of the error. */
+async function ask(
+  router: Router,
+  more: Partial<ModelRequest> = {},
+  account = `account ${(accounts += 1)}`,
+): Promise<string> {
   try {
     const answer = await router.ask({
       model: 'm',
       request: { ...request, ...more },
+      account,
       signal: new AbortController().signal,
       onAttempt: () => ({ headers: undefined, failed: () => {} }),
     })
@@ -211,6 +219,24 @@ test('the provider of a full one is the next; when all are full the request is r
   for (const go of waiting) go()
   assert.deepEqual([await first, await second], ['a', 'b'])
   assert.deepEqual([stateOf(router, 'a'), stateOf(router, 'b')], ['closed', 'closed'])
+})
+
+test('one account cannot occupy a provider: others get in, and rounds of requests that began go on', async (t) => {
+  const { a, router } = await startPair(t, { concurrencyMax: 16 }, [route('a')])
+  const waiting: (() => void)[] = []
+  a.answer = (exchange) => void waiting.push(() => void good(exchange))
+  const greedy = Array.from({ length: 8 }, () => ask(router, {}, 'greedy'))
+  await until(async () => waiting.length === 4)
+  assert.equal(router.refusal('m', 'greedy')?.code, 'rate_limited')
+  assert.equal(router.refusal('m', 'other'), undefined)
+  const turn = { provider: 'a', items: [], unlistedCalls: [], text: 'Hm.', calls: [], results: [] }
+  const served = [ask(router, {}, 'other'), ask(router, { turns: [turn] }, 'greedy')]
+  await until(async () => waiting.length === 6)
+  for (const go of waiting) go()
+  assert.deepEqual(await Promise.all(served), ['a', 'a'])
+  const outcomes = await Promise.all(greedy)
+  assert.deepEqual(outcomes.toSorted(), [...Array(4).fill('a'), ...Array(4).fill('rate_limited')])
+  assert.deepEqual([stateOf(router, 'a'), router.health[0]?.failed], ['closed', 0])
 })
 
 test('a request is shared out by its prompt cache key, and its later rounds stay where they began', async (t) => {

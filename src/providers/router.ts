@@ -4,7 +4,7 @@ import type { ModelRequest } from './model-request.ts'
 import { type Clock, Provider, type ProviderHealth } from './provider.ts'
 import { orderByKey } from './rendezvous.ts'
 import type { Route, RoutingTable } from './routes.ts'
-import type { AnswerEnd } from './upstream.ts'
+import type { AnswerEnd, Asker } from './upstream.ts'
 import {
   ContextLengthExceededError,
   failureError,
@@ -18,6 +18,8 @@ export type Question = {
   /** The customer's name for the model. */
   readonly model: string
   readonly request: ModelRequest
+  /** Whose share of a provider's places it uses. */
+  readonly account: string
   /** Aborts when the client disconnects. */
   readonly signal: AbortSignal
   /** Called for each provider that is tried. */
@@ -71,6 +73,18 @@ export class Router {
     return [...this.#providers.values()].map(({ health }) => health)
   }
 
+  /** The error of a first round that would be refused now, because of the concurrency limits of the model's providers. */
+  refusal(model: string, account: string): ServiceError | undefined {
+    const asker = { account, isFurtherRound: false }
+    let refusal: ServiceError | undefined
+    for (const { provider } of this.#table.routes.get(model) ?? []) {
+      const found = this.#providers.get(provider)?.upstream.refusal(asker)
+      if (found === undefined) return undefined
+      refusal ??= found
+    }
+    return refusal
+  }
+
   /** Rejects with a `ServiceError` when no provider accepts the request, and with the signal's reason once aborted. */
   ask(question: Question): Promise<RoutedAnswer> {
     const { routes, deadlineMs } = this.#table
@@ -119,6 +133,9 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
   #isCommitted = false
   #isDirect = false
   #slow: boolean | undefined
+  readonly #asker: Asker
+  /** Why a provider was skipped: it is full, or the account uses its share. */
+  #refusal: ServiceError | undefined
   readonly #kept: ChatEvent[] = []
 
   constructor(question: Question, routes: readonly Route[], totalMsMax: number, parts: AnswerParts) {
@@ -126,12 +143,13 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     this.#parts = parts
     this.#deadlineMs = parts.clock.now() + totalMsMax
     this.#left = routes
+    this.#asker = { account: question.account, isFurtherRound: question.request.turns.length > 0 }
   }
 
   /** Tries one provider after another until one accepts the request. */
   async begin(): Promise<this> {
     for (let failure: ServiceError | undefined; ; ) {
-      if (!this.#choose()) throw failure ?? new OverloadedError()
+      if (!this.#choose()) throw failure ?? this.#refusal ?? new OverloadedError()
       try {
         const answer = await this.#ask(this.#provider, this.route)
         this.#provider.answered(this.#parts.clock.now() - this.#startedMs)
@@ -159,7 +177,10 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     let chosen: Route | undefined
     for (const route of this.#left) {
       const provider = this.#parts.providerOf(route.provider)
-      if (provider === undefined || provider.isFull) continue
+      if (provider === undefined) continue
+      const refusal = provider.upstream.refusal(this.#asker)
+      this.#refusal ??= refusal
+      if (refusal !== undefined) continue
       const isHealthy = provider.admits(route.model)
       if (chosen !== undefined && !isHealthy) continue
       chosen = route
@@ -179,6 +200,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     this.#watch = onAttempt(route.provider)
     provider.begin(route.model)
     return provider.upstream.respond(request, route.model, signal, {
+      asker: this.#asker,
       headers: this.#watch.headers,
       totalMsMax: Math.max(1, this.#deadlineMs - this.#startedMs),
       // If another provider is available it is tried immediately, unless a kept connection was merely stale.

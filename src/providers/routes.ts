@@ -13,6 +13,8 @@ export type ProviderSettings = {
   readonly slowMs: number | undefined
   /** Maximum number of concurrent requests. */
   readonly concurrencyMax: number
+  /** One account may have this many of them while there is room, even if its share is smaller. */
+  readonly concurrencyPerAccountMin: number
 }
 
 /** The provider's charge to us, in atomic USDC per million tokens. */

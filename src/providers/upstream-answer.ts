@@ -34,6 +34,11 @@ export class UpstreamAnswer implements Dispatcher.DispatchHandler {
     this.head = this.#head.promise
   }
 
+  /** The upstream has sent more than was read. */
+  get hasUnread(): boolean {
+    return this.#pieces.length > 0
+  }
+
   /** The next chunk; undefined at the end. One reader at a time. */
   read(): Promise<Buffer | undefined> | Buffer | undefined {
     const piece = this.#pieces.shift()

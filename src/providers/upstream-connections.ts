@@ -15,6 +15,8 @@ export type UpstreamOptions = {
   readonly timeouts: UpstreamTimeouts
   /** Concurrent requests. One more is refused, not queued. */
   readonly connectionsMax: number
+  /** One account may have this many of them while there is room, even if its share is smaller. */
+  readonly connectionsPerAccountMin: number
 }
 
 type SendOptions = {

@@ -64,12 +64,16 @@ const overloadFaults = new Set(['rate_limit_exceeded', 'server_is_overloaded', '
 const quotaFault = 'insufficient_quota'
 const quotaRetryMs = 60_000
 
+/** Our own fault code: see `UnreadAnswerError`. */
+export const unreadFault = 'answer_unread'
+
 /** The error for an answer that failed before any of it was sent. */
 export function failureError({ code, message }: { readonly code: string; readonly message: string }): ServiceError {
   if (promptFaults.has(code)) return clientError({ code, message })
   if (code === quotaFault) return new QuotaExhaustedError()
   if (overloadFaults.has(code)) return new OverloadedError()
   if (code === 'upstream_timeout') return new UpstreamTimeoutError()
+  if (code === unreadFault) return new UnreadAnswerError()
   return new UpstreamError(`The model failed: ${message}${/[.!?]$/.test(message) ? '' : '.'} Try again.`)
 }
 
@@ -90,6 +94,14 @@ export class UpstreamTimeoutError extends ServiceError {
     // The remaining time of a second attempt can be a fraction of a second, which is no use to a customer.
     const limit = totalMs === undefined || totalMs < 1_000 ? 'in time' : `within ${Math.round(totalMs / 1000)} seconds`
     super(`The model did not answer ${limit}. Try again, or lower max_tokens.`, { cause })
+  }
+}
+
+/** The deadline has passed while data waited to be read: the client was too slow, not the provider. */
+export class UnreadAnswerError extends ServiceError {
+  readonly code = 'upstream_timeout'
+  constructor() {
+    super('The answer was not read in time. Read the stream without pauses, or lower max_tokens.')
   }
 }
 

@@ -35,13 +35,14 @@ const request: ModelRequest = {
 }
 
 const never = new AbortController().signal
+const options = { asker: { account: 'a', isFurtherRound: false } }
 
 type Script = (response: ServerResponse, incoming: IncomingMessage, count: number) => unknown
 
 type Stage = { readonly upstream: Upstream; readonly requests: IncomingMessage[]; readonly sockets: Socket[] }
 
 /** A real server that plays a script, and an upstream that talks to it. */
-async function stage(context: TestContext, script: Script, options: Partial<UpstreamOptions> = {}): Promise<Stage> {
+async function stage(context: TestContext, script: Script, settings: Partial<UpstreamOptions> = {}): Promise<Stage> {
   const requests: IncomingMessage[] = []
   const sockets: Socket[] = []
   const server = createServer((incoming, response) => {
@@ -59,7 +60,8 @@ async function stage(context: TestContext, script: Script, options: Partial<Upst
     apiKey: 'sk-test-0123456789',
     timeouts: { connectMs: 5_000, firstByteMs: 60_000, idleMs: 60_000, totalMs: 60_000 },
     connectionsMax: 10,
-    ...options,
+    connectionsPerAccountMin: 10,
+    ...settings,
   })
   atEnd(context, async () => {
     await upstream.close()
@@ -92,7 +94,7 @@ async function ending(answer: Promise<AsyncIterable<readonly ChatEvent[]>>): Pro
 async function respondWhenFree(upstream: Upstream, signal: AbortSignal): Promise<AsyncIterable<readonly ChatEvent[]>> {
   for (;;) {
     try {
-      return await upstream.respond(request, 'm', signal)
+      return await upstream.respond(request, 'm', signal, options)
     } catch (error) {
       if (!(error instanceof OverloadedError)) throw error
       await new Promise(setImmediate)
@@ -115,7 +117,7 @@ test('a request is posted as its protocol writes it and its answer read as it co
     for await (const chunk of incoming) sent += chunk
     begin(response).end(recording('reasoning-summary'))
   })
-  const events = await readAll(upstream.respond(request, 'm', never))
+  const events = await readAll(upstream.respond(request, 'm', never, options))
   assert.equal(sent, responses.write(request, 'm', 'here'))
   assert.equal(requests[0]?.url, '/v1/responses')
   assert.equal(requests[0]?.method, 'POST')
@@ -134,7 +136,7 @@ test('a connection that breaks behind a whole answer breaks nothing', async (con
     begin(response).write(`data: ${JSON.stringify(chunk)}\n\n`, () => response.destroy())
   }
   const { upstream } = await stage(context, script, { protocol: chatCompletions })
-  assert.equal(await ending(upstream.respond(request, 'm', never)), 'finish stop')
+  assert.equal(await ending(upstream.respond(request, 'm', never, options)), 'finish stop')
 })
 
 test('characters cut by the network arrive whole', async (context) => {
@@ -143,7 +145,7 @@ test('characters cut by the network arrive whole', async (context) => {
     for (const byte of recording('unicode')) response.write(Buffer.from([byte]))
     response.end()
   })
-  const events = await readAll(upstream.respond(request, 'm', never))
+  const events = await readAll(upstream.respond(request, 'm', never, options))
   const text = events.map((event) => (event.type === 'text' ? event.text : '')).join('')
   assert.equal(text, 'Grüße, 世界! 👩‍👩‍👧 😀 \u2028 "quoted"\n\\u0000')
 })
@@ -152,7 +154,7 @@ test('without a key none is sent', async (context) => {
   const { upstream, requests } = await stage(context, (response) => begin(response).end(completed), {
     apiKey: undefined,
   })
-  await readAll(upstream.respond(request, 'm', never))
+  await readAll(upstream.respond(request, 'm', never, options))
   assert.equal(requests[0]?.headers.authorization, undefined)
 })
 
@@ -171,7 +173,7 @@ test('an upstream that says its last word but does not hang up is hung up on', a
     response.on('close', closed.resolve)
     begin(response).write(created + completed)
   })
-  assert.equal(await ending(upstream.respond(request, 'm', never)), 'finish stop')
+  assert.equal(await ending(upstream.respond(request, 'm', never, options)), 'finish stop')
   await closed.promise
 })
 
@@ -192,9 +194,9 @@ test('what is not asked for is not read', async (context) => {
     if (count === 1) fill()
     else response.end(completed)
   })
-  const answer = await upstream.respond(request, 'm', never)
+  const answer = await upstream.respond(request, 'm', never, options)
   // Meanwhile other answers come and go: there is all the time in the world to read this one.
-  for (let round = 0; round < 30; round += 1) await readAll(upstream.respond(request, 'm', never))
+  for (let round = 0; round < 30; round += 1) await readAll(upstream.respond(request, 'm', never, options))
   assert.ok(written < offered, 'the upstream could write everything though nobody read it')
   let characters = 0
   for await (const batch of answer) {
@@ -211,7 +213,7 @@ test('a client that leaves takes the upstream connection with it', async (contex
   })
   const leaving = new AbortController()
   const reading = (async () => {
-    for await (const batch of await upstream.respond(request, 'm', leaving.signal))
+    for await (const batch of await upstream.respond(request, 'm', leaving.signal, options))
       if (batch.length > 0) leaving.abort(new Error('left'))
   })()
   await assert.rejects(reading, /left/)
@@ -225,9 +227,9 @@ test('a client that leaves before the answer begins ends the request', async (co
     response.on('close', closed.resolve)
     leaving.abort(new Error('left'))
   })
-  await assert.rejects(upstream.respond(request, 'm', leaving.signal), /left/)
+  await assert.rejects(upstream.respond(request, 'm', leaving.signal, options), /left/)
   await closed.promise
-  await assert.rejects(upstream.respond(request, 'm', leaving.signal), /left/)
+  await assert.rejects(upstream.respond(request, 'm', leaving.signal, options), /left/)
 })
 
 test('a reader that stops in the middle closes the connection', async (context) => {
@@ -236,7 +238,7 @@ test('a reader that stops in the middle closes the connection', async (context) 
     response.on('close', closed.resolve)
     begin(response).write(created + delta('x'))
   })
-  for await (const batch of await upstream.respond(request, 'm', never)) if (batch.length > 0) break
+  for await (const batch of await upstream.respond(request, 'm', never, options)) if (batch.length > 0) break
   await closed.promise
 })
 
@@ -288,7 +290,7 @@ test('each refusal of the upstream gets its documented code', async (context) =>
       .end(typeof body === 'string' ? body : JSON.stringify(body))
   })
   for (const [status, body, code, param] of faults) {
-    const error = await rejection(upstream.respond(request, 'm', never))
+    const error = await rejection(upstream.respond(request, 'm', never, options))
     assert.equal(`${error.code} ${error.param}`, `${code} ${param}`, `${status} ${JSON.stringify(body)}`)
     if (error instanceof UpstreamError) assert.equal(error.upstreamStatus, status)
   }
@@ -308,7 +310,7 @@ test('an overloaded upstream is waited for, never longer than a minute', async (
     response.writeHead(429, headers[count - 1]).end(),
   )
   const waits = []
-  for (const _ of headers) waits.push((await rejection(upstream.respond(request, 'm', never))).retryAfterMs)
+  for (const _ of headers) waits.push((await rejection(upstream.respond(request, 'm', never, options))).retryAfterMs)
   assert.deepEqual(waits, [7_000, 60_000, 1_500, 2_000, 60_000, 2_000])
 })
 
@@ -317,7 +319,7 @@ test('an exhausted quota of the operator is distinguished from a rate limit, and
   const { upstream } = await stage(context, (response) =>
     response.writeHead(429, { 'retry-after': '2' }).end(JSON.stringify({ error })),
   )
-  for (const refusal of [await rejection(upstream.respond(request, 'm', never)), failureError(error)]) {
+  for (const refusal of [await rejection(upstream.respond(request, 'm', never, options)), failureError(error)]) {
     assert.deepEqual([refusal.code, refusal.retryAfterMs], ['overloaded', 60_000])
     assert.match(refusal.message, /quota of this service at its model provider is exhausted/)
   }
@@ -328,7 +330,7 @@ test('no message tells the key or the address of the upstream', async (context) 
     const message = `Key sk-test-0123456789 at http://${incoming.headers.host}/v1/responses (${incoming.headers.host}) is wrong. ${'x'.repeat(5_000)}`
     response.writeHead(400).end(JSON.stringify({ error: { message, code: 'bad' } }))
   })
-  const { message } = await rejection(upstream.respond(request, 'm', never))
+  const { message } = await rejection(upstream.respond(request, 'm', never, options))
   assert.match(message, /^The model refused the request: Key \[removed\] at \[removed\]/)
   assert.doesNotMatch(message, /sk-test|127\.0\.0\.1/)
   assert.ok(message.length < 600)
@@ -340,7 +342,7 @@ test('an answer that is not a stream of events is an error of the upstream', asy
     else response.writeHead(200, { 'content-type': 'text/event-stream', 'content-encoding': 'gzip' }).end('x')
   })
   for (let round = 0; round < 2; round += 1)
-    assert.equal((await rejection(upstream.respond(request, 'm', never))).code, 'upstream_error')
+    assert.equal((await rejection(upstream.respond(request, 'm', never, options))).code, 'upstream_error')
 })
 
 test('an error whose body trickles in is an error all the same', async (context) => {
@@ -353,7 +355,7 @@ test('an error whose body trickles in is an error all the same', async (context)
     },
     { timeouts: { ...timeouts, firstByteMs: 100 } },
   )
-  const error = await rejection(upstream.respond(request, 'm', never))
+  const error = await rejection(upstream.respond(request, 'm', never, options))
   assert.deepEqual([error.code, sockets.length], ['upstream_error', 1])
 })
 
@@ -366,7 +368,7 @@ test('a provider that sends without end, but no output, has failed', async (cont
     begin(response).on('drain', send)
     send()
   })
-  assert.equal(await ending(upstream.respond(request, 'm', never)), 'failed upstream_reset')
+  assert.equal(await ending(upstream.respond(request, 'm', never, options)), 'failed upstream_reset')
 })
 
 test('an endless error body is not read to its end', async (context) => {
@@ -378,7 +380,7 @@ test('an endless error body is not read to its end', async (context) => {
     response.on('close', closed.resolve).on('drain', fill).writeHead(500)
     fill()
   })
-  assert.equal((await rejection(upstream.respond(request, 'm', never))).code, 'upstream_error')
+  assert.equal((await rejection(upstream.respond(request, 'm', never, options))).code, 'upstream_error')
   await closed.promise
 })
 
@@ -387,7 +389,7 @@ test('an upstream that does not begin in time is aborted', async (context) => {
   const { upstream } = await stage(context, (response) => response.on('close', closed.resolve), {
     timeouts: { ...timeouts, firstByteMs: 50 },
   })
-  const error = await rejection(upstream.respond(request, 'm', never))
+  const error = await rejection(upstream.respond(request, 'm', never, options))
   assert.ok(error instanceof UpstreamTimeoutError)
   await closed.promise
 })
@@ -396,7 +398,7 @@ test('an upstream that falls silent ends the answer with a timeout', async (cont
   const { upstream } = await stage(context, (response) => begin(response).write(created + delta('x')), {
     timeouts: { ...timeouts, idleMs: 500 },
   })
-  const events = await readAll(upstream.respond(request, 'm', never))
+  const events = await readAll(upstream.respond(request, 'm', never, options))
   assert.deepEqual(
     events.map((event) => event.type),
     ['accepted', 'text', 'failed'],
@@ -417,7 +419,7 @@ test('an upstream that drips for ever ends with a timeout', async (context) => {
     },
     { timeouts: { ...timeouts, totalMs: 1_000 } },
   )
-  assert.equal(await ending(upstream.respond(request, 'm', never)), 'failed upstream_timeout')
+  assert.equal(await ending(upstream.respond(request, 'm', never, options)), 'failed upstream_timeout')
 })
 
 test('an answer that breaks off ends with a failure, whichever way it broke', async (context) => {
@@ -430,13 +432,13 @@ test('an answer that breaks off ends with a failure, whichever way it broke', as
     begin(response).write(created + delta('x'), () => breaks[count - 1]!(response))
   })
   const endings = []
-  for (const _ of breaks) endings.push(await ending(upstream.respond(request, 'm', never)))
+  for (const _ of breaks) endings.push(await ending(upstream.respond(request, 'm', never, options)))
   assert.deepEqual(endings, ['failed upstream_ended', 'failed upstream_reset', 'failed upstream_reset'])
 })
 
 test('a request that may have been served is not sent twice', async (context) => {
   const { upstream, requests } = await stage(context, (response) => response.socket?.resetAndDestroy())
-  assert.equal((await rejection(upstream.respond(request, 'm', never))).code, 'upstream_error')
+  assert.equal((await rejection(upstream.respond(request, 'm', never, options))).code, 'upstream_error')
   assert.equal(requests.length, 1)
 })
 
@@ -458,7 +460,7 @@ test('an upstream that is not there is tried twice and is then an error without 
     attempts += 1
   }
   subscribe('undici:client:connectError', onAttempt)
-  const error = await rejection(upstream.respond(request, 'm', never))
+  const error = await rejection(upstream.respond(request, 'm', never, options))
   unsubscribe('undici:client:connectError', onAttempt)
   assert.equal(error.code, 'upstream_error')
   assert.doesNotMatch(error.message, /127|ECONN/)
@@ -468,16 +470,16 @@ test('an upstream that is not there is tried twice and is then an error without 
 test('requests beyond the connection limit are refused immediately, until a connection is free', async (context) => {
   const { upstream } = await stage(context, (response) => begin(response).write(created), { connectionsMax: 1 })
   const leaving = new AbortController()
-  await upstream.respond(request, 'm', leaving.signal)
-  await assert.rejects(upstream.respond(request, 'm', never), OverloadedError)
+  await upstream.respond(request, 'm', leaving.signal, options)
+  await assert.rejects(upstream.respond(request, 'm', never, options), OverloadedError)
   leaving.abort()
   assert.ok(await respondWhenFree(upstream, never))
 })
 
 test('an answer that is never read releases its connection after its timeout', async (context) => {
-  const options = { connectionsMax: 1, timeouts: { ...timeouts, totalMs: 1_000 } }
-  const { upstream } = await stage(context, (response) => begin(response).write(created), options)
-  await upstream.respond(request, 'm', never)
+  const settings = { connectionsMax: 1, timeouts: { ...timeouts, totalMs: 1_000 } }
+  const { upstream } = await stage(context, (response) => begin(response).write(created), settings)
+  await upstream.respond(request, 'm', never, options)
   assert.ok(await respondWhenFree(upstream, never))
 })
 

@@ -1,11 +1,20 @@
 import { StringDecoder } from 'node:string_decoder'
 import { ServiceError } from '../errors.ts'
+import { Shares } from '../fairness/shares.ts'
 import { type ChatEvent, isOutput } from '../inference/chat-events.ts'
 import type { ModelRequest } from './model-request.ts'
 import type { EventReader } from './protocol.ts'
 import type { AnswerHead } from './upstream-answer.ts'
 import { createConnections, isTimeout, type Repeats, type UpstreamOptions } from './upstream-connections.ts'
-import { failureError, OverloadedError, refusalError, UpstreamError, UpstreamTimeoutError } from './upstream-errors.ts'
+import {
+  failureError,
+  OverloadedError,
+  refusalError,
+  UnreadAnswerError,
+  UpstreamError,
+  UpstreamTimeoutError,
+  unreadFault,
+} from './upstream-errors.ts'
 import { readFault } from './upstream-fault.ts'
 
 /** One server of one provider. */
@@ -22,11 +31,11 @@ export type Upstream = {
     /** The provider's name for the model. */
     model: string,
     signal: AbortSignal,
-    options?: AskOptions,
+    options: AskOptions,
   ): Promise<AsyncIterable<readonly ChatEvent[]>>
   readonly requestsUnderWay: number
-  /** True at the maximum number of concurrent requests. */
-  readonly isFull: boolean
+  /** The error of a request that would exceed the maximum number of concurrent requests, or the account's share of it. */
+  refusal(asker: Asker): ServiceError | undefined
   /** Sends a cheap request. Rejects when no server responds, when it is broken, or when it refuses the key. */
   probe(): Promise<void>
   /** Accepts no more requests. Resolves when those in flight have ended. */
@@ -35,7 +44,15 @@ export type Upstream = {
   close(): Promise<void>
 }
 
+/** On whose behalf the model is asked. */
+export type Asker = {
+  readonly account: string
+  /** A later round of a request that is being answered: the account's share does not cut it off. */
+  readonly isFurtherRound: boolean
+}
+
 export type AskOptions = {
+  readonly asker: Asker
   /** Additional headers, for tracing. */
   readonly headers?: Readonly<Record<string, string>> | undefined
   /** Which unanswered requests are retried once. Default: `unanswered`. */
@@ -66,24 +83,29 @@ export function createUpstream(options: UpstreamOptions): Upstream {
   const connections = createConnections(options)
   const url = new URL(options.baseUrl)
   const hidden = [url.host, url.hostname, options.apiKey ?? ''].filter((word) => word !== '')
-  let openCount = 0
+  const places = new Shares({
+    what: 'concurrent requests to this model',
+    capacity: options.connectionsMax,
+    floor: options.connectionsPerAccountMin,
+  })
+  const refusal = ({ account, isFurtherRound }: Asker) => {
+    if (places.used >= options.connectionsMax) return new OverloadedError()
+    return isFurtherRound ? undefined : places.refusal(account)
+  }
 
   return {
     id,
     get requestsUnderWay() {
-      return openCount
+      return places.used
     },
-    get isFull() {
-      return openCount >= options.connectionsMax
-    },
-    async respond(request, model, signal, { headers, repeats, totalMsMax, onEnd } = {}) {
+    refusal,
+    async respond(request, model, signal, { asker, headers, repeats, totalMsMax, onEnd }) {
       signal.throwIfAborted()
-      if (openCount >= options.connectionsMax) throw new OverloadedError()
-      openCount += 1
+      const refused = refusal(asker)
+      if (refused !== undefined) throw refused
+      places.add(asker.account, 1)
       const totalMs = Math.min(options.timeouts.totalMs, totalMsMax ?? Number.POSITIVE_INFINITY)
-      const deadline = startDeadline(signal, totalMs, () => {
-        openCount -= 1
-      })
+      const deadline = startDeadline(signal, totalMs, () => places.release(asker.account))
       try {
         const body = protocol.write(request, model, id)
         const response = await connections.send(body, { headers, repeats, onSend: deadline.follow })
@@ -121,7 +143,9 @@ function startDeadline(signal: AbortSignal, totalMs: number, onStop: () => void)
     answer?.abort(reason)
   }
   const onAbort = () => abort(signal.reason)
-  const timer = setTimeout(() => abort(new UpstreamTimeoutError(totalMs)), totalMs)
+  const timer = setTimeout(() => {
+    abort(answer?.hasUnread ? new UnreadAnswerError() : new UpstreamTimeoutError(totalMs))
+  }, totalMs)
   signal.addEventListener('abort', onAbort, { once: true })
   return {
     follow(next) {
@@ -181,7 +205,10 @@ async function* readEvents(
     yield ended(reader.end())
   } catch (error) {
     if (signal.aborted) throw signal.reason
-    yield ended(reader.isComplete ? reader.end() : [brokenOff(error)])
+    const isUnread = error instanceof UnreadAnswerError && !reader.isComplete
+    // The client was slow: the provider's end is that of an answer whose reader left.
+    if (isUnread) yield [{ type: 'failed', code: unreadFault, message: error.message }]
+    else yield ended(reader.isComplete ? reader.end() : [brokenOff(error)])
   } finally {
     if (!isOver) onEnd?.({ type: 'left' })
     if (reader.ended) drain(body)

@@ -120,6 +120,7 @@ export function ownProviders(
     slowMs: undefined,
     // A request uses one provider at a time, so an account's share of the requests is also its share of these.
     concurrencyMax: requestsMax,
+    concurrencyPerAccountMin: requestsMax,
   }
   const backup = upstream === undefined ? sandbox?.model?.backup : undefined
   if (backup === undefined) return [first]

@@ -153,11 +153,12 @@ type SharedByRequests = { readonly counter: TokenCounter; readonly openRequests:
 
 function admissionParts(
   config: Config,
-  { databases, prices, holds, web, failpoint }: NodeParts,
+  { databases, prices, router, holds, web, failpoint }: NodeParts,
   { counter, openRequests }: SharedByRequests,
 ): AdmissionParts {
   return {
     web,
+    router,
     holds,
     database: databases.ledger,
     prices,
