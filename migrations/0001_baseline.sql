@@ -209,7 +209,7 @@ create table api_key_hashes (
   expires_at timestamptz
 );
 create index api_key_hashes_of_key on api_key_hashes (key_id);
-comment on table api_key_hashes is 'SHA-256 of the secrets. Looked up before the partition is known, so it is not partitioned. A key that was rolled over has two for a while.';
+comment on table api_key_hashes is 'SHA-256 of the secrets. Looked up before the partition is known, so it is not partitioned. A rotated key has two until the overlap ends.';
 
 ----------------------------------------------------------------------------------------------------------------------------
 -- Requests: held, ended, refused

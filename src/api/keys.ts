@@ -10,7 +10,7 @@ import {
   listKeys,
   type NewApiKey,
   revokeKey,
-  rollKey,
+  rotateKey,
   updateKey,
   X402KeyError,
 } from '../identity/api-keys.ts'
@@ -98,17 +98,17 @@ export function routeKeys(router: ApiRouter, services: ApiServices, addresses: D
     return renderKey(await ownKey(call, key.id))
   })
 
-  router.at(keyContracts.rollKey).answer(async (call) => {
+  router.at(keyContracts.rotateKey).answer(async (call) => {
     const { parameters, body } = call
     const key = await ownKey(call, parameters.id)
     if (statusOf(key) === 'revoked') throw new KeyRevokedForGoodError()
     const facts = { key_id: key.id, name: key.name }
-    const rolled = await rollKey(database, key.id, body.overlap_seconds, async (connection) => {
+    const rotated = await rotateKey(database, key.id, body.overlap_seconds, async (connection) => {
       await lockKey(connection, call)
-      await logAccountEvent({ ...services, database: connection }, 'key_rolled', call, facts)
+      await logAccountEvent({ ...services, database: connection }, 'key_rotated', call, facts)
     })
     finder.forget(key.id)
-    return { ...renderKey(await ownKey(call, key.id)), secret: rolled!.secret }
+    return { ...renderKey(await ownKey(call, key.id)), secret: rotated!.secret }
   })
 
   router.at(keyContracts.revokeKey).answer(async (call) => {

@@ -6,7 +6,7 @@ import {
   listManagementKeys,
   type ManagementKey,
   revokeManagementKey,
-  rollManagementKey,
+  rotateManagementKey,
   updateManagementKey,
 } from '../identity/management-keys.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
@@ -68,16 +68,16 @@ export function routeManagementKeys(router: ApiRouter, services: ApiServices): v
     return render(await ownKey(session, id))
   })
 
-  router.at(managementKeyContracts.rollManagementKey).answer(async (call) => {
+  router.at(managementKeyContracts.rotateManagementKey).answer(async (call) => {
     const { session, parameters } = call
     requireRecentSignIn(session)
     const { id, name } = await usableKey(session, parameters.id)
     const { secret } = await database.transaction(async (connection) => {
       await call.lockAccess(connection)
-      const rolled = await rollManagementKey(connection, id)
+      const rotated = await rotateManagementKey(connection, id)
       const facts = { management_key_id: id, name }
-      await logAccountEvent({ ...services, database: connection }, 'management_key_rolled', call, facts)
-      return rolled
+      await logAccountEvent({ ...services, database: connection }, 'management_key_rotated', call, facts)
+      return rotated
     })
     return { ...render(await ownKey(session, id)), secret }
   })

@@ -18,7 +18,7 @@ import {
   findEndpoint,
   listEndpoints,
   removeEndpoint,
-  rollSecret,
+  rotateSecret,
   updateEndpoint,
   type WebhookEndpoint,
 } from '../webhooks/endpoints.ts'
@@ -69,15 +69,15 @@ export function routeWebhooks(router: ApiRouter, services: ApiServices): void {
     return renderEndpoint(await ownEndpoint(owner, id))
   })
 
-  router.at(webhookContracts.rollWebhook).answer(async (call) => {
+  router.at(webhookContracts.rotateWebhook).answer(async (call) => {
     const { owner, parameters, body } = call
     const facts = { webhook_id: parameters.id, changed: ['secret'] }
     const secret = await database.transaction(async (connection) => {
       await call.lockAccess(connection)
-      const rolled = await rollSecret(connection, owner, parameters.id, body.overlap_seconds)
-      if (rolled === undefined) throw new NotFoundError()
+      const rotated = await rotateSecret(connection, owner, parameters.id, body.overlap_seconds)
+      if (rotated === undefined) throw new NotFoundError()
       await logAccountEvent({ ...services, database: connection }, 'webhook_changed', call, facts)
-      return rolled
+      return rotated
     })
     return { ...renderEndpoint(await ownEndpoint(owner, parameters.id)), secret: formatSecret(secret) }
   })

@@ -187,14 +187,14 @@ const keyColumns = `
  * Rotates the secret of a key and returns the new one, here only. Earlier secrets expire after the overlap at the latest. Limit, spend
  * and history stay. Undefined when there is no such key.
  */
-export async function rollKey(
+export async function rotateKey(
   database: Database,
   keyId: string,
   overlapSeconds: number,
   alongside?: Alongside,
 ): Promise<{ readonly secret: string } | undefined> {
   const secret = createApiKey()
-  const rolled = await withLockedKey(database, keyId, async (connection, account) => {
+  const rotated = await withLockedKey(database, keyId, async (connection, account) => {
     const { partition } = account
     const key = await findKey(connection, account, keyId)
     if (key?.isX402 === true) throw new X402KeyError()
@@ -217,7 +217,7 @@ export async function rollKey(
     await writeEvent(connection, account, 'key.updated', { id: keyId, changed: ['secret'] })
     await alongside?.(connection, keyId)
   })
-  return rolled ? { secret } : undefined
+  return rotated ? { secret } : undefined
 }
 
 /** Revokes a key for new requests. Requests with an open hold still complete. False when there is no such key. */

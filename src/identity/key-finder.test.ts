@@ -8,7 +8,7 @@ import { createAccount } from '../ledger/accounts.ts'
 import { KeyChangedError } from '../ledger/holds.ts'
 import { createRequestId } from '../ledger/request-id.ts'
 import { fromAtomic } from '../money/usdc.ts'
-import { createKey, revokeKey, rollKey } from './api-keys.ts'
+import { createKey, revokeKey, rotateKey } from './api-keys.ts'
 import { type Bearer, KeyFinder, RevokedApiKeyError } from './key-finder.ts'
 
 const ledger = ledgerSuite()
@@ -59,7 +59,7 @@ test('a secret that was rotated and a key that was revoked elsewhere are remembe
   const rotated = await createKey(ledger.database, { ...account, name: 'rotated' })
   const revoked = await createKey(ledger.database, { ...account, name: 'revoked' })
   const before = await Promise.all([finder.find(rotated.secret), finder.find(revoked.secret)])
-  const { secret } = (await rollKey(ledger.database, rotated.id, 0))!
+  const { secret } = (await rotateKey(ledger.database, rotated.id, 0))!
   await revokeKey(ledger.database, revoked.id)
   const after = await Promise.all([finder.find(rotated.secret), finder.find(revoked.secret)])
   assert.deepEqual(after, before)

@@ -76,7 +76,7 @@ export class KeyFinder {
     const { partition, account_id: accountId, key_id: keyId } = secret
     const row = await this.#keysOf(partition).find(keyId)
     if (row === undefined) return 'unknown'
-    if (secret.rolled === true) return 'rolled'
+    if (secret.rotated === true) return 'rotated'
     if (row.disabled) return 'disabled'
     if (row.revoked === true) return 'revoked'
     if (row.expired === true) return 'expired'
@@ -87,7 +87,7 @@ export class KeyFinder {
   async #readSecrets(hashes: readonly string[]): Promise<ReadonlyMap<string, SecretRow>> {
     const rows = await this.#options.database.queryPrepared<SecretRow & { readonly hash: string }>(
       'find_secrets',
-      `select encode(hash, 'hex') as hash, partition, account_id, key_id, expires_at <= clock_timestamp() as rolled
+      `select encode(hash, 'hex') as hash, partition, account_id, key_id, expires_at <= clock_timestamp() as rotated
          from api_key_hashes where hash = any ($1::bytea[])`,
       [textArray(hashes.map((hash) => `\\x${hash}`))],
     )
@@ -117,12 +117,12 @@ export class KeyFinder {
   }
 }
 
-type Found = Bearer | 'unknown' | 'revoked' | 'disabled' | 'expired' | 'rolled'
+type Found = Bearer | 'unknown' | 'revoked' | 'disabled' | 'expired' | 'rotated'
 
 function admit(found: Found): Bearer {
   if (found === 'unknown') throw new InvalidApiKeyError()
   if (found === 'revoked') throw new RevokedApiKeyError()
-  if (found === 'rolled') throw new RevokedApiKeyError('This API key was rotated. Use the new secret.')
+  if (found === 'rotated') throw new RevokedApiKeyError('This API key was rotated. Use the new secret.')
   if (found === 'disabled') throw new RevokedApiKeyError('This API key is disabled. Enable it in the dashboard.')
   if (found === 'expired') throw new ExpiredApiKeyError()
   return found
@@ -132,7 +132,7 @@ type SecretRow = {
   readonly partition: number
   readonly account_id: string
   readonly key_id: string
-  readonly rolled: boolean | null
+  readonly rotated: boolean | null
 }
 
 type KeyRow = OptionRow & {

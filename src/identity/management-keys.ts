@@ -148,7 +148,7 @@ export async function updateManagementKey(
 }
 
 /** Rotates the secret. The earlier one stops working immediately. */
-export async function rollManagementKey(connection: Connection, id: string): Promise<{ readonly secret: string }> {
+export async function rotateManagementKey(connection: Connection, id: string): Promise<{ readonly secret: string }> {
   const secret = createSecret()
   await connection.query('update management_keys set hash = $2, hint = $3 where id = $1', [
     id,

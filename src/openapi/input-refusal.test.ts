@@ -15,7 +15,7 @@ function refused(schema: z.ZodType, given: unknown): { code: string; param: stri
 }
 
 const key = keyContracts.createKey.body
-const roll = keyContracts.rollKey.body
+const rotate = keyContracts.rotateKey.body
 const account = signInContracts.updateAccount.body
 
 test('what is missing is named, and so is what is not known, wherever it stands', () => {
@@ -40,8 +40,8 @@ test('a wrong type is reported with the received and the expected type', () => {
     [key, { name: 7 }, '`name` is 7; it must be a string.'],
     [key, { name: null }, '`name` is null; it must be a string.'],
     [key, { name: ['a'] }, '`name` is an array of 1; it must be a string.'],
-    [roll, { overlap_seconds: '60' }, '`overlap_seconds` is "60"; it must be a number.'],
-    [roll, { overlap_seconds: 1.5 }, '`overlap_seconds` is 1.5; it must be a whole number.'],
+    [rotate, { overlap_seconds: '60' }, '`overlap_seconds` is "60"; it must be a number.'],
+    [rotate, { overlap_seconds: 1.5 }, '`overlap_seconds` is 1.5; it must be a whole number.'],
     [keyContracts.updateKey.body, { disabled: 'yes' }, '`disabled` is "yes"; it must be true or false.'],
     [account, { alerts: 'off' }, '`alerts` is "off"; it must be an object.'],
   ]
@@ -56,10 +56,10 @@ test('too long, too large, too small and empty values are reported with both num
   })
   assert.equal(refused(key, { name: '  ' }).message, '`name` is "  "; it must be a text that is not empty.')
   assert.equal(
-    refused(roll, { overlap_seconds: 999_999 }).message,
+    refused(rotate, { overlap_seconds: 999_999 }).message,
     '`overlap_seconds` is 999999; it must be at most 604800.',
   )
-  assert.equal(refused(roll, { overlap_seconds: -1 }).message, '`overlap_seconds` is -1; it must be at least 0.')
+  assert.equal(refused(rotate, { overlap_seconds: -1 }).message, '`overlap_seconds` is -1; it must be at least 0.')
   const { query } = requestContracts.listRequests
   assert.equal(refused(query, { limit: '500' }).message, '`limit` is "500"; it must be at most 200.')
   assert.equal(

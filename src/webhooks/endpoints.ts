@@ -133,7 +133,7 @@ export async function disableEndpoint(
 }
 
 /** Makes another secret. Messages are signed with the old one too, for so long. Undefined when there is no such endpoint. */
-export async function rollSecret(
+export async function rotateSecret(
   connection: Connection,
   { partition, accountId }: AccountRef,
   id: string,

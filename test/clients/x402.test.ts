@@ -635,7 +635,7 @@ test('wallets pay over x402', async (t) => {
       assert.doesNotMatch(refused.error!.message, /Deposit USDC/)
       // The wallet's own key is the wallet.
       const own = (await client.get('/api/keys')).data.find(({ is_x402 }: Json) => is_x402)
-      assert.deepEqual(await client.refusal('POST', `/api/keys/${own.id}/roll`, {}), [400, 'invalid_value'])
+      assert.deepEqual(await client.refusal('POST', `/api/keys/${own.id}/rotate`, {}), [400, 'invalid_value'])
       assert.deepEqual(await client.refusal('DELETE', `/api/keys/${own.id}`), [400, 'invalid_value'])
       await client.patch(`/api/keys/${own.id}`, { disabled: true })
       const payments = () => database.query('select nonce from x402_payments where payer = $1', [wallet.address])

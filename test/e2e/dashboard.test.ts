@@ -441,7 +441,7 @@ test('a key’s secret is in the answer that made it and in no other', async () 
   assert.ok(client.bodies.some((body) => body.includes(made.hint)))
 })
 
-test('a key can be changed, disabled, enabled, rolled with an overlap, and revoked for good', async () => {
+test('a key can be changed, disabled, enabled, rotated with an overlap, and revoked for good', async () => {
   const made = await client.post('/api/keys', { name: 'worker', limit: '1' })
   const status = async (secret: string) => (await postChat(suite.service, secret, { messages: question })).status
   assert.equal(await status(made.secret), 200)
@@ -451,23 +451,23 @@ test('a key can be changed, disabled, enabled, rolled with an overlap, and revok
   assert.equal((await client.patch(`/api/keys/${made.id}`, { disabled: false })).status, 'active')
   assert.equal(await status(made.secret), 200)
 
-  const rolled = await client.post(`/api/keys/${made.id}/roll`, { overlap_seconds: 3600 })
-  assert.equal(rolled.id, made.id)
-  assert.notEqual(rolled.secret, made.secret)
-  assert.ok(BigInt(rolled.spent_atomic) > 0n, 'what was spent before counts on')
+  const rotated = await client.post(`/api/keys/${made.id}/rotate`, { overlap_seconds: 3600 })
+  assert.equal(rotated.id, made.id)
+  assert.notEqual(rotated.secret, made.secret)
+  assert.ok(BigInt(rotated.spent_atomic) > 0n, 'what was spent before counts on')
   assert.deepEqual(
-    rolled.old_secrets.map(({ hint }: Json) => hint),
+    rotated.old_secrets.map(({ hint }: Json) => hint),
     [made.hint],
   )
-  assert.deepEqual([await status(made.secret), await status(rolled.secret)], [200, 200])
-  const again = await client.post(`/api/keys/${made.id}/roll`, { overlap_seconds: 0 })
-  assert.deepEqual([await status(rolled.secret), await status(made.secret)], [401, 401])
+  assert.deepEqual([await status(made.secret), await status(rotated.secret)], [200, 200])
+  const again = await client.post(`/api/keys/${made.id}/rotate`, { overlap_seconds: 0 })
+  assert.deepEqual([await status(rotated.secret), await status(made.secret)], [401, 401])
   assert.equal(await status(again.secret), 200)
 
   assert.equal((await client.delete(`/api/keys/${made.id}`)).status, 'revoked')
   await until(async () => (await status(again.secret)) === 401)
   assert.deepEqual(await client.refusal('PATCH', `/api/keys/${made.id}`, { disabled: false }), [400, 'invalid_value'])
-  assert.deepEqual(await client.refusal('POST', `/api/keys/${made.id}/roll`, {}), [400, 'invalid_value'])
+  assert.deepEqual(await client.refusal('POST', `/api/keys/${made.id}/rotate`, {}), [400, 'invalid_value'])
 })
 
 test('a key’s page says why its requests were refused', async () => {
@@ -503,7 +503,7 @@ test('to another account nothing of this one exists', async () => {
     ['GET', `/api/requests/${row.id}`],
     ['GET', `/api/keys/${key.id}`],
     ['PATCH', `/api/keys/${key.id}`, { name: 'mine' }],
-    ['POST', `/api/keys/${key.id}/roll`, {}],
+    ['POST', `/api/keys/${key.id}/rotate`, {}],
     ['DELETE', `/api/keys/${key.id}`],
     ['DELETE', `/api/sessions/${session}`],
     ['POST', '/api/playground', { key_id: key.id, messages: question }],

@@ -72,15 +72,15 @@ async function quoteOf(secret: string, body: object): Promise<Json> {
   return answer.json()
 }
 
-test('a key is created with its options, shows them to its owner and to itself, and keeps them when it is rolled', async () => {
+test('a key is created with its options, shows them to its owner and to itself, and keeps them when it is rotated', async () => {
   const made = await createKey(restricted)
   const options = { ...restricted, max_request_cost_atomic: '50000' }
   const pick = (key: Json) => Object.fromEntries(Object.keys(options).map((name) => [name, key[name]]))
   assert.deepEqual(pick(made), options)
-  const rolled = await client.post(`/api/keys/${made.id}/roll`)
-  assert.deepEqual(pick(rolled), options)
+  const rotated = await client.post(`/api/keys/${made.id}/rotate`)
+  assert.deepEqual(pick(rotated), options)
   assert.deepEqual(pick(await client.get(`/api/keys/${made.id}`)), options)
-  const headers = { authorization: `Bearer ${rolled.secret}`, 'x-forwarded-for': '203.0.113.9' }
+  const headers = { authorization: `Bearer ${rotated.secret}`, 'x-forwarded-for': '203.0.113.9' }
   assert.deepEqual(pick(await (await fetch(`${service.origin}/api/key`, { headers })).json()), options)
   const cleared = await client.patch(`/api/keys/${made.id}`, {
     allowed_models: [],

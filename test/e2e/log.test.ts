@@ -145,7 +145,7 @@ async function everyKindOfDeed(origin: string): Promise<Visit> {
   const { account } = await client.post('/api/auth/local')
   const created = await client.post('/api/keys', { name: words.prompt })
   await client.patch(`/api/keys/${created.id}`, { limit: '1.5', name: words.user })
-  const rolled = await client.post(`/api/keys/${created.id}/roll`)
+  const rotated = await client.post(`/api/keys/${created.id}/rotate`)
   await client.delete(`/api/keys/${created.id}`)
   assert.equal((await client.send('PUT', '/api/owner', { address: owner })).status, 200)
   const form = { 'idempotency-key': words.idempotency }
@@ -166,7 +166,7 @@ async function everyKindOfDeed(origin: string): Promise<Visit> {
     withdrawalId: withdrawal.id,
     wallets: [kept.address.toLowerCase(), removed.address.toLowerCase()],
     network: client.address,
-    secrets: [created.secret, rolled.secret, token, signed.signature],
+    secrets: [created.secret, rotated.secret, token, signed.signature],
   }
 }
 
@@ -180,7 +180,7 @@ test('what decides who may spend an account’s money is in the log, once each, 
       { event: 'signed_in', ...by },
       { event: 'key_created', ...by, key_id: keyId },
       { event: 'key_changed', ...by, key_id: keyId, changed: ['name', 'limit'], limit: '1500000' },
-      { event: 'key_rolled', ...by, key_id: keyId },
+      { event: 'key_rotated', ...by, key_id: keyId },
       { event: 'key_revoked', ...by, key_id: keyId },
       { event: 'owner_changed', ...by, address: owner },
       { event: 'withdrawal_requested', ...by, withdrawal_id: withdrawalId, amount: '2000000' },

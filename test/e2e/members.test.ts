@@ -435,7 +435,7 @@ test('members below admin see and change only their own keys', async () => {
     (await developer.get('/api/keys')).data.map(({ id }: Json) => id),
     [own.id],
   )
-  const paths = [`/api/keys/${theirs.id}`, `/api/keys/${theirs.id}/roll`]
+  const paths = [`/api/keys/${theirs.id}`, `/api/keys/${theirs.id}/rotate`]
   for (const [method, path] of [
     ['GET', paths[0]],
     ['PATCH', paths[0]],
@@ -482,12 +482,12 @@ test('a management key manages keys like a person does, cannot spend, and stops 
   assert.equal(data.filter(({ event }: Json) => event === 'key_revoked').length, 1)
   assert.equal((await send('POST', '/api/withdrawals', {})).status, 403)
 
-  const rolled = await owner.post(`/api/management-keys/${made.id}/roll`)
-  assert.equal(rolled.id, made.id)
+  const rotated = await owner.post(`/api/management-keys/${made.id}/rotate`)
+  assert.equal(rotated.id, made.id)
   assert.equal((await send('GET', '/api/keys')).status, 401)
-  assert.equal((await program.send('GET', '/api/keys', undefined, bearer(rolled.secret))).status, 200)
+  assert.equal((await program.send('GET', '/api/keys', undefined, bearer(rotated.secret))).status, 200)
   const listed = JSON.stringify(await owner.get('/api/management-keys'))
-  assert.ok(!listed.includes(made.secret) && !listed.includes(rolled.secret))
+  assert.ok(!listed.includes(made.secret) && !listed.includes(rotated.secret))
 })
 
 test('an account keeps its newest log entries, and pages go through all of them once', async () => {

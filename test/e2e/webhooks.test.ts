@@ -39,7 +39,7 @@ test('settings are changed only together with their row in the account log', asy
     for (const [method, path, body] of [
       ['POST', '/api/webhooks', terms],
       ['PATCH', `/api/webhooks/${id}`, { description: 'other' }],
-      ['POST', `/api/webhooks/${id}/roll`, {}],
+      ['POST', `/api/webhooks/${id}/rotate`, {}],
       ['DELETE', `/api/webhooks/${id}`, undefined],
       ['PATCH', '/api/account', { name: 'other' }],
       ['PATCH', '/api/account', { alerts: { balance_below: '5' } }],
@@ -218,7 +218,7 @@ test('during a rotation messages are signed with both secrets, then with the new
   const client = await signInNew(suite.service)
   const receiver = await startReceiver(t)
   const { id, secret: old } = await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
-  const { secret } = await client.post(`/api/webhooks/${id}/roll`, { overlap_seconds: 3_600 })
+  const { secret } = await client.post(`/api/webhooks/${id}/rotate`, { overlap_seconds: 3_600 })
   await client.post(`/api/webhooks/${id}/test`)
   await deliver()
   const [both] = receiver.received
@@ -242,7 +242,7 @@ test('an account neither sees nor touches the webhooks of another', async (t) =>
   for (const [method, path, body] of [
     ['GET', ''],
     ['PATCH', '', { enabled: false }],
-    ['POST', '/roll', {}],
+    ['POST', '/rotate', {}],
     ['POST', '/test', {}],
     ['GET', '/deliveries'],
     ['POST', `/deliveries/${data[0].id}/resend`, {}],

@@ -65,7 +65,7 @@ const key = z
       .meta({ description: 'Id of the member who created the key; null if a management key or a command did' }),
     old_secrets: z
       .array(z.object({ hint: z.string(), works_until: instant }))
-      .meta({ description: 'Old secrets that still work after a roll' }),
+      .meta({ description: 'Old secrets that still work after a rotation' }),
   })
   .meta({ id: 'Key' })
 
@@ -155,11 +155,11 @@ export const keyContracts = {
     body: z.strictObject({ name: name.optional(), ...terms, disabled: z.boolean().optional() }),
     answer: key,
   }),
-  rollKey: contract({
-    operation: 'rollKey',
+  rotateKey: contract({
+    operation: 'rotateKey',
     method: 'POST',
-    path: '/api/keys/{id}/roll',
-    summary: 'Roll a key: create a new secret. The old one works for another `overlap_seconds`. Limit and spend stay',
+    path: '/api/keys/{id}/rotate',
+    summary: 'Rotate a key: create a new secret. The old one works for another `overlap_seconds`. Limit and spend stay',
     access: 'session',
     role: 'developer',
     scope: 'keys:write',

@@ -79,10 +79,10 @@ export const managementKeyContracts = {
     }),
     answer: managementKey,
   }),
-  rollManagementKey: contract({
-    operation: 'rollManagementKey',
+  rotateManagementKey: contract({
+    operation: 'rotateManagementKey',
     method: 'POST',
-    path: '/api/management-keys/{id}/roll',
+    path: '/api/management-keys/{id}/rotate',
     summary: 'Give a management key a new secret; needs a recent sign-in. The old one stops working immediately',
     access: 'session',
     role: 'admin',

@@ -119,11 +119,11 @@ export const webhookContracts = {
     }),
     answer: endpoint,
   }),
-  rollWebhook: contract({
-    operation: 'rollWebhook',
+  rotateWebhook: contract({
+    operation: 'rotateWebhook',
     method: 'POST',
-    path: '/api/webhooks/{id}/roll',
-    summary: 'Roll the secret of a webhook endpoint. Messages are signed with both for another `overlap_seconds`',
+    path: '/api/webhooks/{id}/rotate',
+    summary: 'Rotate the secret of a webhook endpoint. Messages are signed with both for another `overlap_seconds`',
     access: 'session',
     role: 'admin',
     scope: 'webhooks:write',

@@ -16,7 +16,7 @@ import { checkTerms, termsBody, termsOf } from './key-terms.ts'
 import { SecretDialog } from './secret-dialog.tsx'
 import { TermsFields } from './terms-fields.tsx'
 
-type Action = 'edit' | 'roll' | 'revoke'
+type Action = 'edit' | 'rotate' | 'revoke'
 
 /** What can be done with a key, by those whose role allows it. A revoked one is over: nothing is left to do. The wallet's own key has no secret, and stays. */
 export function KeyActions({ apiKey }: { apiKey: Key }) {
@@ -30,7 +30,7 @@ export function KeyActions({ apiKey }: { apiKey: Key }) {
   const close = () => setAction(undefined)
   const items = [
     ['edit', 'settings', 'Edit'],
-    ['roll', 'refunded', 'Roll'],
+    ['rotate', 'refunded', 'Rotate'],
     ['revoke', 'cross', 'Revoke'],
   ] as const
   return (
@@ -70,7 +70,7 @@ export function KeyActions({ apiKey }: { apiKey: Key }) {
         )}
       </Popover>
       {action === 'edit' && <EditDialog apiKey={apiKey} onClose={close} />}
-      {action === 'roll' && <RollDialog apiKey={apiKey} onClose={close} />}
+      {action === 'rotate' && <RotateDialog apiKey={apiKey} onClose={close} />}
       {action === 'revoke' && <RevokeDialog apiKey={apiKey} onClose={close} />}
     </>
   )
@@ -130,27 +130,27 @@ const overlaps = [
   ['604800', 'After 7 days'],
 ] as const
 
-function RollDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
+function RotateDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
   const client = useQueryClient()
   const [overlap, setOverlap] = useState('0')
-  const [rolled, setRolled] = useState<KeyWithSecret>()
-  const roll = useMutation({
-    mutationFn: () => call('rollKey', { parameters: { id: apiKey.id }, body: { overlap_seconds: Number(overlap) } }),
+  const [rotated, setRotated] = useState<KeyWithSecret>()
+  const rotate = useMutation({
+    mutationFn: () => call('rotateKey', { parameters: { id: apiKey.id }, body: { overlap_seconds: Number(overlap) } }),
     onSuccess: (key) => {
-      setRolled(key)
+      setRotated(key)
       void client.invalidateQueries({ queryKey: ['keys'] })
     },
   })
-  if (rolled !== undefined) return <SecretDialog apiKey={rolled} title="Key rolled" onClose={onClose} />
+  if (rotated !== undefined) return <SecretDialog apiKey={rotated} title="Key rotated" onClose={onClose} />
   return (
     <Dialog
-      title={`Roll ${apiKey.name}`}
+      title={`Rotate ${apiKey.name}`}
       onClose={onClose}
       footer={
         <>
           <Button onClick={onClose}>Cancel</Button>
-          <Button variant="primary" onClick={() => roll.mutate()} busy={roll.isPending}>
-            Roll key
+          <Button variant="primary" onClick={() => rotate.mutate()} busy={rotate.isPending}>
+            Rotate key
           </Button>
         </>
       }
@@ -168,7 +168,7 @@ function RollDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
             </option>
           ))}
         </SelectField>
-        {roll.error !== null && <ErrorPanel error={roll.error} />}
+        {rotate.error !== null && <ErrorPanel error={rotate.error} />}
       </div>
     </Dialog>
   )

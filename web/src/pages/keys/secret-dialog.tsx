@@ -56,7 +56,7 @@ export function SecretDialog({
         </div>
         {asked && !kept && (
           <Notice tone="held" role="alert">
-            You have not copied this key. It cannot be shown again after you close this window; you would have to roll
+            You have not copied this key. It cannot be shown again after you close this window; you would have to rotate
             the key to get a new secret.
           </Notice>
         )}

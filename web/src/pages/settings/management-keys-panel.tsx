@@ -70,12 +70,12 @@ export function ManagementKeysPanel() {
 function Entry({ managementKey, onSecret }: { managementKey: ManagementKey; onSecret: (secret: string) => void }) {
   const { id, name, hint, status, last_used_at: lastUsedAt } = managementKey
   const parameters = { id }
-  const roll = useAccountChange(async () => {
-    const made = await call('rollManagementKey', { parameters })
+  const rotate = useAccountChange(async () => {
+    const made = await call('rotateManagementKey', { parameters })
     onSecret(made.secret)
-  }, 'New secret made. The old one no longer works.')
+  }, 'Key rotated. The old secret no longer works.')
   const revoke = useAccountChange(() => call('revokeManagementKey', { parameters }), 'Management key revoked.')
-  const error = roll.error ?? revoke.error
+  const error = rotate.error ?? revoke.error
   return (
     <li>
       <span className="flex items-start justify-between gap-4">
@@ -96,8 +96,8 @@ function Entry({ managementKey, onSecret }: { managementKey: ManagementKey; onSe
           </span>
         </span>
         <span className="flex gap-2">
-          <Button small variant="quiet" onClick={() => roll.mutate(undefined)} busy={roll.isPending}>
-            Roll<span className="sr-only"> {name}</span>
+          <Button small variant="quiet" onClick={() => rotate.mutate(undefined)} busy={rotate.isPending}>
+            Rotate<span className="sr-only"> {name}</span>
           </Button>
           <Button small variant="quiet" onClick={() => revoke.mutate(undefined)} busy={revoke.isPending}>
             Revoke<span className="sr-only"> {name}</span>

@@ -118,9 +118,9 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
     'Test event sent.',
     () => setShowsLog(true),
   )
-  const roll = useWebhookChange(
-    () => call('rollWebhook', { parameters, body: {} }),
-    'New secret made. The old one signs for another day.',
+  const rotate = useWebhookChange(
+    () => call('rotateWebhook', { parameters, body: {} }),
+    'Secret rotated. Messages are signed with both secrets for 24 hours.',
     (made) => onSecret(made.secret),
   )
   const toggle = useWebhookChange(
@@ -128,7 +128,7 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
     'Saved.',
   )
   const remove = useWebhookChange(() => call('removeWebhook', { parameters }), 'Webhook removed.')
-  const error = test.error ?? roll.error ?? toggle.error ?? remove.error
+  const error = test.error ?? rotate.error ?? toggle.error ?? remove.error
   const isEnabled = status === 'enabled'
   return (
     <li className="min-w-0">
@@ -151,8 +151,8 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
             Send test
           </Button>
         )}
-        <Button small variant="quiet" onClick={() => roll.mutate(undefined)} busy={roll.isPending}>
-          New secret
+        <Button small variant="quiet" onClick={() => rotate.mutate(undefined)} busy={rotate.isPending}>
+          Rotate secret
         </Button>
         <Button small variant="quiet" onClick={() => toggle.mutate(!isEnabled)} busy={toggle.isPending}>
           {isEnabled ? 'Disable' : 'Enable'}
