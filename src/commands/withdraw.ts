@@ -75,15 +75,16 @@ export const withdrawCommand: Command = {
   },
 }
 
-/** Prints each step once. */
+/** Prints the request with the id to retry with, always: a fast service may be past that step. Then each step that it sees, once. */
 async function follow(database: Database, order: Withdrawal, output: Output): Promise<Withdrawal> {
   const deadline = performance.now() + withdrawMsMax
-  let told = ''
+  if (!output.json) output.write(`${requestedWords(order)}\n`)
+  let printed: Step | undefined
   for (;;) {
     const now = (await findWithdrawal(database, order.partition, order.accountId, order.id))!
     const step = stepOf(now)
-    if (step !== told && !output.json) output.write(`${words[step](now)}\n`)
-    told = step
+    if (step !== printed && !output.json) output.write(`${words[step](now)}\n`)
+    printed = step
     if (now.state === 'confirmed' || now.state === 'failed') return now
     if (performance.now() > deadline)
       throw new CommandError(
@@ -101,7 +102,7 @@ function stepOf({ state, settledAt }: Withdrawal): Step {
 type Step = Withdrawal['state'] | 'settled'
 
 const words: Readonly<Record<Step, (withdrawal: Withdrawal) => string>> = {
-  requested: (withdrawal) => `${requestedWords(withdrawal)}\nSettling earlier charges.`,
+  requested: () => 'Settling earlier charges.',
   settled: () => 'Earlier charges are settled on chain.',
   sent: () => 'Signed and sent to the gateway.',
   confirmed: ({ transactionHash, feeMax, fee = feeMax }) =>
