@@ -124,7 +124,7 @@ async function measureExport(database: Database, owner: Owner): Promise<Record<s
   }
 }
 
-/** Set-based: one statement each for requests, payments and hourly sums. The books are not those of real money. */
+/** Set-based: one statement each for requests, payments and hourly sums. The ledger does not balance. */
 async function seed(database: Database): Promise<{ readonly owner: Owner; readonly keyIds: readonly string[] }> {
   const account = await createAccount(database, 'bench', 1)
   const owner = { partition: account.partition, accountId: account.id }

@@ -68,7 +68,7 @@ export const hostileBench: Bench = {
       `CPU of the service's core: web ${cpuAfter.web - cpuBefore.web} ms, PostgreSQL ${cpuAfter.postgres - cpuBefore.postgres} ms`,
     )
     const violations = await findViolations(service.database)
-    if (violations.length > 0) throw new Error(`the books are off: ${JSON.stringify(violations)}`)
+    if (violations.length > 0) throw new Error(`the ledger does not balance: ${JSON.stringify(violations)}`)
     return [
       ...attacked.kinds.map((kind, index) => compare(alone.kinds[index]!, kind)),
       ...attacks.map(({ name, times, answers }) => ({

@@ -68,7 +68,7 @@ async function measure({ accounts, dueMs, loadMs }: Scenario, scale: number) {
   const after = await read()
   if (after.paid !== after.charged) throw new Error(`${after.paid} was paid for charges of ${after.charged}`)
   const violations = await findViolations(service.database)
-  if (violations.length > 0) throw new Error(`the books are off: ${JSON.stringify(violations)}`)
+  if (violations.length > 0) throw new Error(`the ledger does not balance: ${JSON.stringify(violations)}`)
   const requests = after.entries - before.entries
   const payments = after.payments - before.payments
   const used = (part: keyof CpuTotals) => after.cpu[part] - before.cpu[part]

@@ -76,7 +76,7 @@ function readManifest(folder: string): Manifest {
   return JSON.parse(readFileSync(join(root, folder, 'package.json'), 'utf8')) as Manifest
 }
 
-/** What the world is told: the command and what it needs. There is nothing to import but two documents. */
+/** The published package.json: the command and its dependencies. Only two documents can be imported. */
 function manifestOf({
   name,
   version,

@@ -70,7 +70,8 @@ export class Batches {
     const { node, terms, database } = this.#options
     const last = await viewLastBatchId(node, terms)
     const { lastBatchId } = await readChainState(database)
-    if (last < lastBatchId) throw new ChainNodeError(`the node reports ${last} batches; the books have ${lastBatchId}`)
+    if (last < lastBatchId)
+      throw new ChainNodeError(`the node reports ${last} batches; the database has ${lastBatchId}`)
     return last + 1n
   }
 }

@@ -122,7 +122,7 @@ export class Withdrawals {
     if (reason === 'IntentExpired') return this.#end(specHash, 'expired', reason)
     if (lastingReasons.includes(reason)) return this.#end(specHash, 'failed', reason)
     if (reason === 'IntentUsed') {
-      // All events up to the head are in the books. If it was paid above the head, its event is still to come.
+      // All events up to the head are in the database. If it was paid above the head, its event is still to come.
       const isPaid = await viewIsOrderPaid(node, terms, specHash, head)
       return isPaid ? this.#end(specHash, 'finalized', null) : this.#wait(specHash, reason)
     }

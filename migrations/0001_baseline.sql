@@ -32,7 +32,7 @@ create table ledger_state (
   closed_before      uuid        not null default '00000000-0000-0000-0000-000000000000'
 );
 insert into ledger_state default values;
-comment on table  ledger_state is 'One row. When the auditor finds the books wrong it freezes them: open requests may end, none begins.';
+comment on table  ledger_state is 'One row. When an audit finds a violation, the ledger is frozen: open requests may end, none begins.';
 comment on column ledger_state.unsettled_cap is 'The most that one account may have charged and not yet paid on chain. Written when a service starts.';
 comment on column ledger_state.withdrawal_fee_max is 'The most that the gateway keeps of a withdrawal that is ordered now.';
 comment on column ledger_state.settlement_epoch is 'Part of every payment''s nonce. Null before settlement first ran; never lowered.';
@@ -682,7 +682,7 @@ create table solvency (
   ok         boolean     not null,
   checked_at timestamptz not null default clock_timestamp()
 );
-comment on table solvency is 'The last comparison of the books with the chain. One row.';
+comment on table solvency is 'The last comparison of the ledger with the chain. One row.';
 
 create table settlement_terms (
   single     boolean     primary key default true check (single),

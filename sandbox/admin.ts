@@ -78,12 +78,13 @@ async function answer(request: IncomingMessage, token: string, { chain, model }:
     case '/fail': {
       if (model === undefined) throw new AdminRefusal(409, 'the model is a real one')
       const failure = modelFailures.find((one) => one === order.failure)
-      if (failure === undefined && order.failure !== null) throw new AdminRefusal(400, 'failure is none of the list')
+      if (failure === undefined && order.failure !== null)
+        throw new AdminRefusal(400, `unknown failure; use null or one of ${modelFailures.join(', ')}`)
       model.fail(failure)
       return {}
     }
     default:
-      throw new AdminRefusal(404, 'no such order')
+      throw new AdminRefusal(404, 'no such command')
   }
 }
 

@@ -25,7 +25,7 @@ const transientReasons: readonly SkipReason[] = ['authorization_not_yet_valid', 
 const skipsMax = 20
 
 /**
- * Brings the books up to a block, atomically: balances, transfers, batches and withdrawals. Known events are ignored, so any range
+ * Brings the database up to a block, atomically: balances, transfers, batches and withdrawals. Known events are ignored, so any range
  * of blocks can be applied again.
  */
 export async function applyEvents(

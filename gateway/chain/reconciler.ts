@@ -69,11 +69,11 @@ export class Reconciler {
 
   async #doubt(row: BalanceRow, { available, withdrawing }: ContractBalance, head: bigint): Promise<void> {
     const { database, onAlarm } = this.#options
-    const message = `${row.depositor} has ${available} and ${withdrawing} withdrawing at block ${head}; the books say ${row.available} and ${row.withdrawing}.`
+    const message = `${row.depositor} has ${available} and ${withdrawing} withdrawing at block ${head}; the database has ${row.available} and ${row.withdrawing}.`
     const isSuspect = this.#suspects.has(row.depositor)
     onAlarm({ code: isSuspect ? 'balance_mismatch' : 'logs_missing', message })
     this.#suspects.add(row.depositor)
-    // The books are not changed: an event that arrives later would then count twice.
+    // The database is not changed: an event that arrives later would then count twice.
     const doubtful = row.available > available ? row.available - available : 0n
     await database.query('update balances set doubtful = $2 where depositor = $1', [row.depositor, doubtful])
     await rewind(database, row.checkedHeight)
@@ -100,7 +100,7 @@ export class Reconciler {
       return
     }
     this.#doubts += 1
-    const message = `The contract holds ${holdings} at block ${head}; the books say ${sum}, and ${stray} without an owner.`
+    const message = `The contract holds ${holdings} at block ${head}; the database has ${sum}, plus ${stray} without an owner.`
     onAlarm({ code: unexplained < 0n ? 'balance_mismatch' : 'logs_missing', message })
     // The logs were read often enough: it has no owner. If its deposit appears later, the same comparison detects that.
     if (this.#doubts > doubtsMax && unexplained >= 0n)

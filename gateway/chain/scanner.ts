@@ -13,7 +13,7 @@ export type ScannerOptions = {
   readonly terms: GatewayTerms
   readonly clock: () => number
   readonly recheckMs: number
-  /** Interval between writes that record that the books are at the head of the chain. */
+  /** Interval between writes that record that the database is at the head of the chain. */
   readonly noteHeadMs: number
   readonly onAlarm: OnAlarm
   readonly failpoint: Failpoint
@@ -22,7 +22,7 @@ export type ScannerOptions = {
 /** Far below the limits of public nodes for one query. */
 const blocksMax = 1000n
 
-/** Reads the contract's final logs, block by block, into the books. */
+/** Reads the contract's final logs, block by block, into the database. */
 export class Scanner {
   readonly #options: ScannerOptions
   #recheckTo: bigint | undefined
@@ -34,7 +34,7 @@ export class Scanner {
     this.#options = options
   }
 
-  /** Brings the books up to the finalized head, and returns its number. */
+  /** Brings the database up to the finalized head, and returns its number. */
   async scan(): Promise<bigint> {
     const { database, node, onAlarm } = this.#options
     await this.#requireChain()

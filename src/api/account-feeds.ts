@@ -207,21 +207,21 @@ class Feed {
     if (to === this.#number && !this.#hasMissed) return
     const { events, requestIds, endedIds, isWhole } = await this.#readEvents(this.#number, to)
     const kinds = (['deposit', 'withdrawal'] as const).filter((kind) => has(events, `${kind}.`))
-    const requests = await this.#readRequests(this.#withoutToldEarly(requestIds))
+    const requests = await this.#readRequests(this.#withoutDelivered(requestIds))
     const changes: FeedEvent[] = [
       { type: 'balance', balance: await readBalance(this.#database, this.account) },
       ...requests.map(requestEvent),
       ...(await this.#readTransfers(kinds)),
     ]
-    this.#rememberTold(requests, endedIds)
+    this.#rememberDelivered(requests, endedIds)
     if (!isWhole || this.#hasMissed) changes.push({ type: 'missed' })
     // A restored database counts from an earlier number.
     this.#number = to
     this.#hasMissed = false
-    this.#tell(changes)
+    this.#deliver(changes)
   }
 
-  #tell(changes: readonly FeedEvent[]): void {
+  #deliver(changes: readonly FeedEvent[]): void {
     for (const [listener, { behind }] of this.listeners) {
       try {
         if (behind === undefined) listener(changes, this.#number)
@@ -250,11 +250,11 @@ class Feed {
     return ids.length === 0 ? [] : findRequests(this.#database, this.account, ids)
   }
 
-  #withoutToldEarly(ids: readonly RequestId[]): readonly RequestId[] {
+  #withoutDelivered(ids: readonly RequestId[]): readonly RequestId[] {
     return ids.filter((id) => !this.#endedEarly.delete(id))
   }
 
-  #rememberTold(requests: readonly LedgerRequest[], endedIds: ReadonlySet<RequestId>): void {
+  #rememberDelivered(requests: readonly LedgerRequest[], endedIds: ReadonlySet<RequestId>): void {
     for (const { id, status } of requests) if (status !== 'held' && !endedIds.has(id)) this.#endedEarly.add(id)
     this.#endedEarly = new Set([...this.#endedEarly].slice(-rememberedMax))
   }

@@ -67,7 +67,7 @@ export async function completeChat(
     model: admitted.model.id,
   })
   const cost = new RunningCost({ usage, bill, now: parts.now, deliver: (events) => audience.deliver(events) })
-  const listener = admitted.chat.includeCost ? tellingCost(audience, cost, bill) : audience
+  const listener = admitted.chat.includeCost ? withRunningCost(audience, cost, bill) : audience
   const reached = await serve({ parts, admitted, bill, upstream, clientSignal: audience.clientSignal }, listener)
   cost.stop()
   unwatch?.()
@@ -94,7 +94,7 @@ export async function completeChat(
 }
 
 /** Adds the running cost behind the client's output. */
-function tellingCost(audience: Audience, cost: RunningCost, bill: Bill): Audience {
+function withRunningCost(audience: Audience, cost: RunningCost, bill: Bill): Audience {
   return {
     ...audience,
     deliver(events) {

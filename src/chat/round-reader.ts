@@ -9,7 +9,7 @@ export type OwnCall = { readonly id: string; readonly name: string; arguments: s
 export type RoundEnd = Extract<ChatEvent, { readonly type: 'finish' | 'failed' }>
 
 /** How much of the answer the client has received in the rounds so far. The next round continues it. */
-export type Told = { rounds: number; textLength: number; hasReasoning: boolean }
+export type DeliveredSoFar = { rounds: number; textLength: number; hasReasoning: boolean }
 
 /** An endless upstream must not fill our memory: beyond this, text is shown as it arrives. */
 const heldCharactersMax = 8 * 1024 * 1024
@@ -28,7 +28,7 @@ export class RoundReader {
   readonly textStart: number
   readonly #bill: Bill
   readonly #offer: Offer
-  readonly #told: Told
+  readonly #delivered: DeliveredSoFar
   readonly #items = new Map<number, ItemEvent>()
   readonly #ours = new Map<number, OwnCall>()
   /** Separators before the first text and the first reasoning of this round. */
@@ -40,15 +40,15 @@ export class RoundReader {
 
   #heldCharacters = 0
 
-  constructor(bill: Bill, offer: Offer, told: Told, holdsText: boolean) {
+  constructor(bill: Bill, offer: Offer, delivered: DeliveredSoFar, holdsText: boolean) {
     this.#bill = bill
     this.#offer = offer
-    this.#told = told
+    this.#delivered = delivered
     this.#held = holdsText ? [] : undefined
-    told.rounds += 1
-    this.#textJoint = told.textLength > 0 ? paragraph : ''
-    this.#reasoningJoint = told.hasReasoning ? paragraph : ''
-    this.textStart = told.textLength + this.#textJoint.length
+    delivered.rounds += 1
+    this.#textJoint = delivered.textLength > 0 ? paragraph : ''
+    this.#reasoningJoint = delivered.hasReasoning ? paragraph : ''
+    this.textStart = delivered.textLength + this.#textJoint.length
   }
 
   get reason(): FinishReason | undefined {
@@ -116,16 +116,16 @@ export class RoundReader {
 
   /** The hot path: plain text of a first round, where only the length matters. */
   #isPlain(events: readonly ChatEvent[]): boolean {
-    if (this.#told.rounds > 1) return false
+    if (this.#delivered.rounds > 1) return false
     let length = 0
-    let hasReasoning = this.#told.hasReasoning
+    let hasReasoning = this.#delivered.hasReasoning
     for (const event of events) {
       if (event.type === 'text') length += event.text.length
       else if (event.type === 'reasoning') hasReasoning = true
       else if (event.type !== 'refusal' && event.type !== 'accepted') return false
     }
-    this.#told.textLength += length
-    this.#told.hasReasoning = hasReasoning
+    this.#delivered.textLength += length
+    this.#delivered.hasReasoning = hasReasoning
     return true
   }
 
@@ -156,15 +156,15 @@ export class RoundReader {
   #takeText({ text }: Extract<ChatEvent, { type: 'text' }>): ChatEvent {
     const shown = this.#textJoint + text
     this.#textJoint = ''
-    this.#told.textLength += shown.length
-    if (this.#told.rounds > 1) this.text += text
+    this.#delivered.textLength += shown.length
+    if (this.#delivered.rounds > 1) this.text += text
     return { type: 'text', text: shown }
   }
 
   #takeReasoning({ text }: Extract<ChatEvent, { type: 'reasoning' }>): ChatEvent {
     const shown = this.#reasoningJoint + text
     this.#reasoningJoint = ''
-    this.#told.hasReasoning = true
+    this.#delivered.hasReasoning = true
     return { type: 'reasoning', text: shown }
   }
 

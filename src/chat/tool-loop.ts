@@ -38,7 +38,7 @@ const roundsMax = 1 + furtherRoundsMax
  */
 export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly ChatEvent[], void, undefined> {
   const { parts, admitted, bill, upstream, clientSignal } = serving
-  const told = { rounds: 0, textLength: 0, hasReasoning: false }
+  const delivered = { rounds: 0, textLength: 0, hasReasoning: false }
   let runner: ToolRunner | undefined
   let plan: Pick<RoundPlan, 'request' | 'turns' | 'isLast'> | undefined = {
     request: admitted.request,
@@ -48,7 +48,7 @@ export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly
   while (plan !== undefined) {
     // When the client asked for JSON, text before a tool call would be a second document: hold it until the round has ended.
     const holdsText = !plan.isLast && admitted.chat.responseFormat.type !== 'text'
-    const reader = new RoundReader(bill, admitted.offer, told, holdsText)
+    const reader = new RoundReader(bill, admitted.offer, delivered, holdsText)
     const attempts = new UpstreamAttempts(admitted, upstream)
     let answer: RoutedAnswer | undefined
     let shown: readonly ChatEvent[] = []
@@ -81,7 +81,7 @@ export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly
       turns: plan.turns,
       last: reader.turnOf(answer.route.provider),
       results,
-      isLast: runner.closed || told.rounds >= roundsMax - 1,
+      isLast: runner.closed || delivered.rounds >= roundsMax - 1,
     }
     const next = await planRound({ admitted, bill, runner, count: parts.charging.countTokens }, wish)
     if (next !== undefined) bill.beginRound(next.round)

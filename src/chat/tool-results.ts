@@ -24,9 +24,7 @@ export const notes = {
     'Not run: the budget of this request is spent, its max_tokens leave too little for an answer. Answer with what you have.',
   ),
   tooLong: note('The result does not fit the budget of this request. Answer with what you have.'),
-  foreignUrl: note(
-    'Not read: only addresses that the user wrote or that a search returned can be read, and this is none of them.',
-  ),
+  foreignUrl: note("Not read: this URL is not in the user's messages or the search results."),
 } as const
 
 /** Marks the last result of a round: no more of our tools may be called. */

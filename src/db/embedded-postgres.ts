@@ -212,8 +212,9 @@ async function takeOwnership(
       const ending = await server?.ending()
       if (ending?.isTransient === false) throw new PostgresStartError(ending.reason, cluster.logFile)
       const waitedMs = performance.now() - start
-      const isPatient = waitedMs <= waitMsMax || (attempt.state === 'starting' && waitedMs <= recoveryMaxMs)
-      if (!isPatient || signal?.aborted) throw new PostgresStartError(ending?.reason ?? attempt.reason, cluster.logFile)
+      const mayStillWait = waitedMs <= waitMsMax || (attempt.state === 'starting' && waitedMs <= recoveryMaxMs)
+      if (!mayStillWait || signal?.aborted)
+        throw new PostgresStartError(ending?.reason ?? attempt.reason, cluster.logFile)
       if (ending?.isBlocked && waitedMs > orphanPatienceMs) await endOrphans(cluster.folder)
       const runs = server !== undefined && ending === undefined
       if (attempt.state === 'absent' && !runs && !(await isServed(cluster.folder))) {

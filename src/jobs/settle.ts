@@ -122,7 +122,7 @@ async function waitForTurn(
       await publishTerms(database, { terms, issuer })
       return alone
     } catch (error) {
-      log.error({ err: error }, 'nothing is settled here')
+      log.error({ err: error }, 'settlement could not start on this machine')
       await alone.release()
       await sleep(retryEpochMs)
     }
@@ -228,7 +228,7 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
   every(
     solvencyMs,
     () => watchSolvency({ ...parts, seller: terms.seller, recheckMs }),
-    logError('the books could not be compared with the chain'),
+    logError('the ledger could not be compared with the chain'),
   )
   const fee = every(
     feeMs,

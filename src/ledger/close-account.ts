@@ -96,7 +96,7 @@ function checkNothingMoves(movable: Movable): void {
   if (arriving > 0n)
     throw new NotClosableError(`${format(arriving)} USDC is being deposited. Close the account when it is withdrawn.`)
   if (is_wallet && available > 0n)
-    throw new NotClosableError(`${format(fromAtomic(available))} USDC is credit of the wallet. Pay it back first.`)
+    throw new NotClosableError(`${format(fromAtomic(available))} USDC is credit of the wallet. Refund it first.`)
   if (available > fee_max) throw new MoneyLeftError(fromAtomic(available), fromAtomic(fee_max))
 }
 

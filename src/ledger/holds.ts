@@ -168,7 +168,7 @@ export class Holds {
       (decision) => onDecided(isHeld(decision)),
       () => onDecided(false),
     )
-    return this.#withinPatience(decided, () => {
+    return this.#withTimeout(decided, () => {
       // The caller has stopped waiting. If the hold succeeds later, it is voided.
       decided
         .then(async (late) => {
@@ -180,13 +180,13 @@ export class Holds {
 
   /**
    * Charges or voids. A request ends once; a second call gets the stored end. A caller that must not report a failure once the
-   * charge may have been written keeps waiting until `gone` aborts.
+   * charge may have been written keeps waiting until `clientSignal` aborts.
    */
-  async end(call: EndCall, gone?: AbortSignal): Promise<End> {
+  async end(call: EndCall, clientSignal?: AbortSignal): Promise<End> {
     const recording = this.#recording.get(call.requestId)
     const write = () => this.#writeEnd(this.#requests.wholeEnd(call))
     const ended = recording === undefined ? write() : recording.then(write)
-    return this.#withinPatience(ended, () => ended.catch(this.#options.onLost), gone)
+    return this.#withTimeout(ended, () => ended.catch(this.#options.onLost), clientSignal)
   }
 
   /** Whether this node holds the request and has not ended it. */
@@ -211,7 +211,7 @@ export class Holds {
       if (decision === 'extended') this.#requests.setExtension(call)
       return decision
     })
-    return this.#withinPatience(decided, () => decided.catch(this.#options.onLost))
+    return this.#withTimeout(decided, () => decided.catch(this.#options.onLost))
   }
 
   /** Records a tool call in the background. Its cost is in the ledger before its request ends. */
@@ -313,12 +313,16 @@ export class Holds {
     ]
   }
 
-  async #withinPatience<Result>(answer: Promise<Result>, onGivingUp: () => void, gone?: AbortSignal): Promise<Result> {
+  async #withTimeout<Result>(
+    answer: Promise<Result>,
+    onGivingUp: () => void,
+    clientSignal?: AbortSignal,
+  ): Promise<Result> {
     const { promise: late, reject } = Promise.withResolvers<never>()
     const giveUp = () => reject(new LedgerUnavailableError())
     const timer = setTimeout(() => {
-      if (gone === undefined || gone.aborted) giveUp()
-      else gone.addEventListener('abort', giveUp, { once: true })
+      if (clientSignal === undefined || clientSignal.aborted) giveUp()
+      else clientSignal.addEventListener('abort', giveUp, { once: true })
     }, this.#options.waitMsMax)
     try {
       return await Promise.race([answer, late])
@@ -329,7 +333,7 @@ export class Holds {
       throw new LedgerUnavailableError(error)
     } finally {
       clearTimeout(timer)
-      gone?.removeEventListener('abort', giveUp)
+      clientSignal?.removeEventListener('abort', giveUp)
     }
   }
 

@@ -37,9 +37,9 @@ type Form = {
 }
 
 /**
- * Who is let in. A key opens nothing that says `session`, and a session nothing that says `key`. `sandbox` needs a session
- * and is not there at all (404) where money is real. `operator` needs the session of an operator; for everybody else it is not
- * there either. `wallet` needs a payment or a sign-in over x402.
+ * Who may call the route. API keys cannot call `session` routes, and sessions cannot call `key` routes. `sandbox` needs a
+ * session, and is 404 where money is real. `operator` needs the session of an operator, and is 404 for everyone else. `wallet`
+ * needs a payment or a sign-in over x402.
  */
 type Admission =
   | { readonly access: 'public' | 'key' | 'operator' | 'wallet'; readonly role?: never; readonly scope?: never }

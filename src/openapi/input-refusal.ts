@@ -6,8 +6,8 @@ type Issue = z.core.$ZodIssue
 type Path = readonly PropertyKey[]
 
 /**
- * What a contract has against an input, in the words of the chat API: the place, what came, and what is wanted. The schema library's
- * own sentences are for programmers and are shown to nobody. Of several problems the first is told.
+ * Converts a schema error to an error in the chat API's format: parameter, received value, expected value. Reports the first
+ * problem. The schema library's own messages are for programmers and are not shown.
  */
 export function refusalOf({ issues: [first] }: z.ZodError, given: unknown): ServiceError {
   const issue = first!

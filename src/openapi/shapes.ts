@@ -1,9 +1,9 @@
 import { z } from 'zod'
 
 // The shapes that several routes share. Objects of answers are open to new members; bodies of requests are closed, so that a
-// mistyped name is told instead of ignored.
+// mistyped name is refused, not ignored.
 
-/** Amounts under their names, twice each: atomic units for programs, plain USDC for people. */
+/** Two fields per amount: atomic units for programs, USDC for people. */
 export function money<const Name extends string>(...names: readonly Name[]): MoneyShape<Name> {
   const members = names.flatMap((name) => [
     [`${name}_atomic`, atomic],
@@ -42,7 +42,7 @@ export const amount = z
   .regex(amountPattern, amountForm)
   .meta({ description: 'USDC, a decimal with at most six places', examples: ['2.50'] })
 
-/** A key's limit: the same as a string or as a number, and something: a key that may spend nothing is one to disable. */
+/** A key's limit, as a string or a number. Above 0: to stop a key from spending, disable it. */
 export const keyLimit = z
   .union([z.string(), z.number()], 'must be an amount of USDC such as "2.50"')
   .transform(String)

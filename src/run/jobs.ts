@@ -23,12 +23,12 @@ const trimEventsMs = 60_000
  * is enough for all nodes, and its snapshot holds back vacuum.
  */
 export function startAudit({ config, log, stack }: StartContext, database: Database, metrics: ServiceMetrics): void {
-  const onError = (error: unknown) => log.error({ err: error }, 'the books could not be audited')
+  const onError = (error: unknown) => log.error({ err: error }, 'the ledger could not be audited')
   const auditor = new Auditor({
     database,
     recentSeconds: Math.ceil((5 * config.auditMs) / 1000),
     onViolations: (violations: readonly Violation[]) =>
-      log.error({ violations }, 'the books are wrong: the ledger is frozen'),
+      log.error({ violations }, 'an invariant failed: the ledger is frozen'),
     onAudited: (scope: AuditScope, imbalance: bigint, violations: number) => {
       metrics.imbalance.set(Number(imbalance), scope)
       metrics.violations.set(violations, scope)

@@ -1,12 +1,12 @@
 import type { Site } from '../http/origin.ts'
 import { asDeclared } from '../http/send.ts'
 
-/** Whoever came over https once comes over https from then on. Plain http must not say so, and is on this machine alone. */
+/** HSTS: browsers that used https once always use it. Not sent over plain http, which is for loopback only. */
 export function transportHeaders({ isSecure }: Pick<Site, 'isSecure'>): Record<string, string> {
   return isSecure ? { 'strict-transport-security': 'max-age=31536000; includeSubDomains' } : {}
 }
 
-/** On every page: nothing is loaded from elsewhere, nothing frames it, nobody is told where it was read. */
+/** On every page: no third-party resources, no framing, no referrer. */
 export function securityHeaders({ isSecure }: Site, styles: 'own files' | 'inline too'): Record<string, string> {
   return {
     'content-security-policy': [

@@ -161,18 +161,18 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
   }
 }
 
-/** Who asks, as far as the head of the request shows it. Nothing is written to find out: that waits until the caller is admitted. */
+/** The caller, from the request headers only. Nothing is written before the caller is admitted. */
 type X402Caller = {
-  /** Undefined: it has shown neither a payment nor who it is. */
+  /** Undefined: neither a payment nor a sign-in was sent. */
   readonly wallet: Wallet | undefined
   readonly payment: PresentedPayment | undefined
-  /** To be used up by whoever serves the request. */
+  /** Must be consumed when the request is served. */
   readonly signIn: SignIn | undefined
   /** Whose rates and shares apply. Wallets cost nothing to make: those without an account share what their network has. */
   readonly limited: AccountRef & { readonly keyId: string }
 }
 
-/** The signer of the payment, else whoever signed in. */
+/** The signer of the payment, otherwise the signed-in wallet. */
 async function identify(services: X402Services, x402: PaidHoldsParts, visitor: Visitor): Promise<X402Caller> {
   const header = visitor.header('payment-signature')
   if (header === undefined) return identifySignedIn(services, x402, visitor)
@@ -180,7 +180,7 @@ async function identify(services: X402Services, x402: PaidHoldsParts, visitor: V
   const payment = readPayment(header, x402.terms, Date.now())
   const wallet = await findWallet(lookUps, payment.message.from, ledgerPartitions)
   const isUsed = wallet.isKnown && (await isPaymentUsed(lookUps, wallet, payment.message.nonce))
-  // Payments are handed to others, and may be seen by strangers. Showing one again must not use up the rate of its wallet.
+  // Payments are passed on to third parties. Replaying one must not use up the rate limit of its wallet.
   const limited = wallet.isKnown && !isUsed ? wallet : strangerOf(visitor)
   return { wallet, payment: { ...payment, isUsed }, signIn: undefined, limited }
 }

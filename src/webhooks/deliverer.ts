@@ -43,7 +43,7 @@ const lanesMax = { fast: 48, slow: 16, unpaid: 8 } as const
 type Lane = keyof typeof lanesMax
 const laneNames = Object.keys(lanesMax) as Lane[]
 const slowMs = 1_000
-/** An endpoint's turn ends after so many events or so much time; then the others come first. */
+/** Maximum events and time per turn of an endpoint; then other endpoints come first. */
 const turnMax = 50
 const turnMsMax = 2_000
 /** Read for each lane: more than its places, because some candidates belong to accounts that have their share. */
@@ -56,7 +56,7 @@ const retryMs = [5_000, 30_000, ...[2, 10, 30, 60, 120, 240, 480, 720].map((minu
 const pauseMsMax = 15 * minuteMs
 const retriedMsMax = 3 * 24 * 60 * minuteMs
 
-/** How long until the next attempt, after so many failed ones. Spread by a tenth, so that endpoints of one host are not tried together. */
+/** Retry delay by number of failures, with 10 % jitter so that endpoints of one host are not retried together. */
 export function retryDelayMs(failures: number, random: number): number {
   const ms = retryMs[Math.min(failures, retryMs.length) - 1] ?? 0
   return Math.round(ms * (0.9 + 0.2 * random))
@@ -99,12 +99,12 @@ export class Deliverer {
     return this.#turns.size > 0
   }
 
-  /** Resolves when everything that has begun is over. */
+  /** Resolves when all running turns have ended. */
   async drained(): Promise<void> {
     await Promise.all(this.#turns.values())
   }
 
-  /** Cuts attempts under way off; they are repeated by whoever delivers next. */
+  /** Aborts running attempts. The next deliverer repeats them. */
   async stop(): Promise<void> {
     this.#stopped.abort()
     await this.drained()
@@ -161,7 +161,7 @@ export class Deliverer {
     )
     if (row === undefined) return undefined
     const endpoint = readEndpoint(row)
-    // Before what waits: an endpoint that always fails would never come to its new events.
+    // Checked before retries: an endpoint that always fails would never reach this check.
     if (isFirst && (await this.#isBehind(endpoint, { after: row.sent_to, to: row.events }))) return 'behind'
     const [waiting] = await database.queryPrepared<DeliveryRow>(
       'find_waiting_webhook',

@@ -44,7 +44,7 @@ const testType = 'webhook.test'
 export const deliveriesPerEndpointMax = 1_000
 const deliveryDays = 4
 
-/** The same text for every attempt: receivers may compare. Amounts stand twice, as in `/api`. */
+/** The same text for every attempt: receivers may compare. Each amount has two fields, as in `/api`. */
 export function renderBody({ accountId }: WebhookEndpoint, { type, number, data, eventAt }: WebhookEvent): string {
   const members = Object.entries(data).flatMap(([name, value]) =>
     name.endsWith('_atomic')
@@ -119,7 +119,7 @@ export async function resend(
   })
 }
 
-/** Sends an event that tells nothing, to this endpoint alone. */
+/** Sends a test event to this endpoint only. */
 export async function sendTest(database: Database, endpoint: WebhookEndpoint): Promise<Delivery> {
   refuseDisabled(endpoint)
   const eventId = randomUUID()

@@ -70,7 +70,7 @@ export async function listEndpoints(
   return rows.map(readEndpoint)
 }
 
-/** The account's own endpoint; another account's is as absent as one that never was. */
+/** The account's own endpoint; undefined for another account's endpoint. */
 export async function findEndpoint(
   connection: Connection,
   { partition, accountId }: AccountRef,
@@ -132,7 +132,7 @@ export async function disableEndpoint(
   return true
 }
 
-/** Makes another secret. Messages are signed with the old one too, for so long. Undefined when there is no such endpoint. */
+/** Rotates the secret. Messages are signed with both during the overlap. Undefined when there is no such endpoint. */
 export async function rotateSecret(
   connection: Connection,
   { partition, accountId }: AccountRef,

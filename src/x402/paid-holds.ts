@@ -28,7 +28,7 @@ export type PaidHoldsParts = {
 
 /** A payment as it came with a request. */
 export type PresentedPayment = ReadPayment & {
-  /** It has paid for a request before. */
+  /** It has already paid for a request. */
   readonly isUsed: boolean
 }
 
@@ -78,7 +78,7 @@ export class PaidHolds {
     // After an accepted payment its value is credit: a request that is checked again is not paid again.
     if (this.#accepted !== undefined) return this.#spendCredit({ ...wallet, isKnown: true }, call)
     if (payment === undefined) return this.#spendCredit(wallet, call)
-    // First of all: a refusal further on tells the wallet's credit.
+    // Must come first: later refusals reveal the wallet's credit.
     if (payment.isUsed) throw new PaymentUsedError(this.#parts.terms)
     return this.#payAndHold(wallet, payment, call)
   }
@@ -209,7 +209,7 @@ export class PaidHolds {
 
 class PaymentUsedError extends PaymentInvalidError {
   constructor(terms: X402Terms) {
-    super(terms, 'payment_used', 'it has paid for a request before. Sign a new one')
+    super(terms, 'payment_used', 'it was already used. Sign a new one')
   }
 }
 
@@ -218,12 +218,12 @@ export class WalletDisabledError extends ServiceError {
   readonly code = 'api_key_revoked'
 }
 
-/** It may have been accepted. Whoever pays anew loses nothing: what was accepted becomes credit. */
+/** It may have been accepted. A client that pays again loses nothing: an accepted payment becomes credit. */
 export class PaymentUnknownError extends ServiceError {
   readonly code = 'payment_unknown'
   constructor(problem: string) {
     super(
-      `${problem} The outcome of this payment is not known yet. Send the same payment again in half a minute; if it was accepted by then it is credit of the wallet (GET /x402/v1/balance).`,
+      `${problem} The outcome of this payment is not known yet. Send the same payment again in half a minute, or read GET /x402/v1/balance: an accepted payment becomes credit of the wallet.`,
     )
   }
 }

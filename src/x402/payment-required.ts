@@ -94,7 +94,7 @@ export class PaymentRequiredError extends ServiceError {
     const amount = fromAtomic(quote - credit)
     const covered = credit > 0n ? `; credit of this wallet covers ${format(credit)} USDC of it` : ''
     super(
-      `${problem === undefined ? '' : `${problem} `}This request may cost ${format(quote)} USDC${covered}. Pay ${format(amount)} USDC over x402 (the PAYMENT-REQUIRED header says how). What is not used stays your credit.`,
+      `${problem === undefined ? '' : `${problem} `}This request may cost ${format(quote)} USDC${covered}. Pay ${format(amount)} USDC over x402 (the PAYMENT-REQUIRED header says how). The unused part becomes credit.`,
       {
         extra: moneyFields({ quote, credit, amount }),
         headers: paymentRequired(terms, chatResource, amount, Date.now()),
@@ -103,11 +103,11 @@ export class PaymentRequiredError extends ServiceError {
   }
 }
 
-/** Who asks has to be known: the wallet signs in. */
+/** The caller must be known: the wallet signs in. */
 export class WalletRequiredError extends ServiceError {
   readonly code = 'payment_required'
   constructor(terms: X402Terms, resource: Resource) {
-    super('Prove the address of your wallet with the extension sign-in-with-x of x402. Nothing has to be paid.', {
+    super('Sign in with your wallet (x402 extension sign-in-with-x). No payment is needed.', {
       headers: paymentRequired(terms, resource, 0n, Date.now()),
     })
   }

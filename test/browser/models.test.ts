@@ -51,7 +51,7 @@ test('the calculator agrees with the ledger to the unit, and its link shows the 
   await page.goto(`${dashboard.origin}/models`)
   const calculator = page.getByTestId('calculator')
   await calculator.getByLabel('Input tokens').fill(String(usage.prompt_tokens))
-  await calculator.getByLabel('Of these cached').fill('50')
+  await calculator.getByLabel('Cached input').fill('50')
   await calculator.getByLabel('Output tokens').fill(String(usage.completion_tokens))
   await calculator.getByLabel('Requests per month').fill('1,000')
   const perRequest = calculator.locator('[data-testid=per-request][data-model=gpt-6-astra]')

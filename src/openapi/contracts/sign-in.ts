@@ -65,7 +65,7 @@ const person = z
   })
   .meta({ id: 'Person' })
 
-/** What a page needs before it knows who sits before it, and after. Never an error: nobody signed in is an answer. */
+/** What a page needs, signed in or not. Never an error: without a session, `person` is null. */
 export const session = z
   .object({
     object: z.literal('session'),

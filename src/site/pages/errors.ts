@@ -99,7 +99,7 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'Use an x402 client, which pays and repeats the request by itself.',
   ],
   payment_invalid: [
-    'The payment in `PAYMENT-SIGNATURE` cannot be accepted; `reason` says why. Nothing was paid. `payment_used`: it has paid for a request before.',
+    'The payment in `PAYMENT-SIGNATURE` cannot be accepted; `reason` says why. Nothing was paid. `payment_used`: it was already used.',
     'Sign a new payment for the amount that a new 402 asks for. With `insufficient_balance`, deposit USDC at the gateway first.',
   ],
   payment_unknown: [

@@ -1,10 +1,10 @@
-// Where things stand in a chart. Numbers here are for drawing alone; what is written beside them comes from the ledger.
+// Positions in a chart. These numbers are for drawing only; labels show amounts from the ledger.
 
 const stepsMax = 4
 
 /**
- * Round steps from zero to at least the highest value: 1, 2 or 5 times a power of ten. What is counted has a least step
- * of 1: a mark at half a request would be written as a whole one, and stand there twice.
+ * Round steps from zero to at least the highest value: 1, 2 or 5 times a power of ten. Counts use
+ * steps of at least 1 (`stepMin`): a tick at 0.5 would be rounded, and its label shown twice.
  */
 export function ticks(highest: number, stepMin = 0): readonly number[] {
   if (!(highest > 0)) return [0, 1]

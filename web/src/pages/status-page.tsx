@@ -68,8 +68,8 @@ const words = {
 function ServiceRows({ status }: { status: Status }) {
   const rows = [
     ['API', 'Accepts requests', ({ ok }: Slot) => (ok ? 'working' : 'failing')],
-    ['Model', 'Responses of the model', ({ model }: Slot) => model],
-    ['Web search', 'Responses of the search provider', ({ search }: Slot) => search],
+    ['Model', 'Model responses', ({ model }: Slot) => model],
+    ['Web search', 'Search responses', ({ search }: Slot) => search],
     ['Chain', 'Deposits, payments and withdrawals', ({ chain }: Slot) => chain],
   ] as const
   return (

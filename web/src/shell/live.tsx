@@ -31,7 +31,7 @@ export function LiveUpdates({ children }: { children: ReactNode }) {
     )
     const follow = (event: StreamEvent) => {
       apply(client, event, renewSums)
-      // From here on every change is told. Unless the stream was resumed, earlier changes were not: everything shown is read again.
+      // From here on every change arrives as an event. Unless the stream was resumed, earlier changes did not: refetch everything shown.
       if (event.type === 'ready' && !event.resumed) {
         renew(client, ['balance'], ['deposits'], ['withdrawals'], ['adjustments'], ['overview'], ['requests', 'one'])
         // A switch of accounts in another window ends the stream. The next one belongs to the other account.

@@ -10,7 +10,7 @@ type Described = {
   error?: string | undefined
 }
 
-/** Label, control, hint and complaint, tied together for those who hear the page. */
+/** Label, control, hint and error, linked for screen readers. */
 function Field({ label, hint, error, id, children }: Described & { id: string; children: ReactNode }) {
   return (
     <div className="flex flex-col gap-1">

@@ -1,8 +1,8 @@
 type Known = { readonly data: unknown; readonly error: Error | null }
 
 /**
- * Of several reads that one page needs, the one that tells how they all are: failed before still going on, going on
- * before one that could not be renewed. A list that lacks a part must not look like the whole.
+ * The query to show for several queries of a page: failed before loading, loading before stale. A list that lacks a part must
+ * not look complete.
  */
 export function worstOf<Query extends Known>(first: Query, ...others: readonly Query[]): Query {
   const queries = [first, ...others]

@@ -14,7 +14,7 @@ import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { monthName, monthsFrom } from './months.ts'
 
-/** A month of the account's money on one sheet: for the books, for a printer. */
+/** A month of the account's money on one page, for bookkeeping and printing. */
 export function StatementPage() {
   const { month } = useSearch({ strict: false }) as { month?: string }
   const navigate = useNavigate()

@@ -21,8 +21,8 @@ export function X402Panel({ session, wallet }: { session: Session; wallet: strin
     >
       <div className="flex flex-col gap-3">
         <p>
-          The wallet of this account pays each request over x402. What a request did not use is credit for the next one.
-          There is no deposit address.
+          The wallet of this account pays each request over x402. The unused part of a payment is credit for the next
+          request. There is no deposit address.
         </p>
         <p>
           Wallet <CopyableId id={wallet} label="wallet address" short />

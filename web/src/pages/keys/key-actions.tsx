@@ -18,7 +18,7 @@ import { TermsFields } from './terms-fields.tsx'
 
 type Action = 'edit' | 'rotate' | 'revoke'
 
-/** What can be done with a key, by those whose role allows it. A revoked one is over: nothing is left to do. The wallet's own key has no secret, and stays. */
+/** Actions that the role allows. None for a revoked key; the wallet's own key cannot be rotated or revoked. */
 export function KeyActions({ apiKey }: { apiKey: Key }) {
   const [action, setAction] = useState<Action>()
   const mayChange = useRole('developer')

@@ -48,7 +48,7 @@ export function Calculator({ models }: { models: readonly Model[] }) {
       <div className="grid grid-cols-1 items-start gap-6 md:grid-cols-[280px_1fr]">
         <div className="grid grid-cols-2 gap-3">
           {field('input', 'Input tokens')}
-          {field('cached', 'Of these cached', '%')}
+          {field('cached', 'Cached input', '%')}
           {field('output', 'Output tokens')}
           {canSearch && field('searches', 'Web searches')}
           <div className="col-span-2">{field('requests', 'Requests per month')}</div>

@@ -14,8 +14,8 @@ export type LiveTail = {
 }
 
 /**
- * New requests that match the filter, held back while the reader must not lose the line. Where there is none yet the first one
- * comes whatever is switched on: it has no line to push away.
+ * New requests that match the filter, held back while the reader looks at a row. The first row of an empty list is always shown:
+ * it moves no other row.
  */
 export function useLiveTail(filter: RequestFilter, live: boolean, paused: boolean, isFirst: boolean): LiveTail {
   const asked = JSON.stringify(filter)

@@ -101,7 +101,11 @@ const explanations: Readonly<Record<string, Explanation>> = {
     to: '/keys',
   },
   api_key_expired: { cause: 'The key had expired.', remedy: 'Create a new key or extend its expiry.', to: '/keys' },
-  api_key_revoked: { cause: 'The key was revoked.', remedy: 'Create a new key.', to: '/keys' },
+  api_key_revoked: {
+    cause: 'The key was revoked, rotated or disabled.',
+    remedy: 'Use the new secret, enable the key, or create a new one.',
+    to: '/keys',
+  },
   internal_error: { cause: 'Internal error.', remedy: 'Contact support with the request id.' },
 }
 

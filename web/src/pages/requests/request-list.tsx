@@ -16,7 +16,7 @@ export function RequestList({ requests }: { requests: readonly LedgerRequest[] }
   )
 }
 
-/** Where an item stands in a list of which only a part is in the page; of -1 is of nobody knows how many. */
+/** Position in a partly rendered list (aria-posinset, aria-setsize). `of` is -1 when the total is unknown. */
 type Place = { readonly at: number; readonly of: number }
 
 export function RequestItem({ request, place }: { request: LedgerRequest; place?: Place }) {

@@ -18,7 +18,7 @@ export function alertWords({ balance_below, days_below }: Account['alerts']): st
 /** The rules of the alerts panel: what is asked, and the unit. */
 export const ruleWords: Readonly<Record<AlertRule['kind'], readonly [label: string, unit: string]>> = {
   balance_below: ['The balance falls below', 'USDC'],
-  days_left: ['The balance lasts, at the rate of the last 7 days, less than', 'days'],
+  days_left: ['At the rate of the last 7 days, the balance lasts less than', 'days'],
   spend_hour: ['Spend in an hour reaches', 'USDC'],
   spend_day: ['Spend in a day (UTC) reaches', 'USDC'],
   spend_unusual: ['Spend in an hour is far above usual', 'times'],

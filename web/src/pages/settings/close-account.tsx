@@ -55,7 +55,7 @@ function MoneyLeft({ isWalletAccount }: { isWalletAccount: boolean }) {
     <p className="mt-3 text-held">
       {formatExact(available)} is available.{' '}
       <Link to="/funds" className="link">
-        {isWalletAccount ? 'Pay it back first' : 'Withdraw it first'}
+        {isWalletAccount ? 'Refund it first' : 'Withdraw it first'}
       </Link>
       .
     </p>

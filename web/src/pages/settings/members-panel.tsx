@@ -289,7 +289,7 @@ function Leave({ session }: { session: Session }) {
       <Button small variant="quiet" onClick={() => leave.mutate(undefined)} busy={leave.isPending}>
         Leave {session.account?.name}
       </Button>
-      <p className="text-sm text-muted">Your keys of this account are revoked.</p>
+      <p className="text-sm text-muted">Your keys in this account will be revoked.</p>
       {leave.error !== null && <ErrorPanel error={leave.error} />}
     </div>
   )

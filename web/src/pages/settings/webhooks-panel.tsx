@@ -45,7 +45,7 @@ const usualTypes: readonly EventType[] = [
 
 const disabledWords: Readonly<Record<NonNullable<Webhook['disabled_reason']>, string>> = {
   failing: 'Disabled: no delivery succeeded for three days.',
-  behind: 'Disabled: more than 10,000 events were waiting.',
+  behind: 'Disabled: too many events were waiting.',
   gone: 'Disabled: the endpoint answered 410 Gone.',
   by_owner: 'Disabled by you.',
 }
