@@ -87,7 +87,7 @@ test('logs that come twice, in disorder or not at all change no balance', async 
   await assertPaidOnce(line, ids, 4_000n)
   await deposit(line.bench, account('another'), 77n)
   await untilBalance(line.url, account('another').address, '0.000077')
-  // A node that hides a log twice in a row raises two alarms, the second one about wrong books.
+  // A node that hides a log twice in a row raises two alarms, the second one about a wrong database.
   const expected: readonly AlarmCode[] = ['logs_missing', 'balance_mismatch', 'chain_unreachable']
   assert.deepEqual(
     line.bench.alarms.filter(({ code }) => !expected.includes(code)),
@@ -114,7 +114,7 @@ test('a node that is behind, or ahead of the truth, is caught up with', async (t
   await assertPaidOnce(line, ids, 3_000n)
 })
 
-test('nonsense of every kind from every method only makes everybody wait', async (t) => {
+test('garbage from any method of the node only delays requests', async (t) => {
   const line = await openLine(t)
   const nonsense = [
     { text: '<html>busy</html>' },

@@ -49,7 +49,7 @@ test('a payment that a third party settles first counts as settled, once', async
   assert.equal(answer.body.errorReason, 'nonce_already_used')
 })
 
-test('payments that had settled when the gateway lost its books are found by their nonces as they were', async (t) => {
+test('after the gateway loses its database, settled payments are found by their nonces', async (t) => {
   const other = account('another payee').address
   const line = await openLine(t, { payees: [seller.address, other] })
   const { bench } = line

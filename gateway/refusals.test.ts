@@ -67,7 +67,7 @@ describe('what is not for this gateway is refused with Circle’s reason', () =>
   }
 })
 
-test('what has another form is refused as invalid_payload', () => {
+test('a malformed payload is refused as invalid_payload', () => {
   const changes: readonly Change[] = [
     (body) => delete body.paymentPayload,
     (body) => delete body.paymentRequirements,

@@ -32,7 +32,7 @@ function openGatewayClient(t: TestContext, url: string): GatewayClient {
   return gatewayClient
 }
 
-test('one question after another tells every payment to its end, with its proof, across a restart', async (t) => {
+test('repeated polls report every payment to its end, with its proof, across a restart', async (t) => {
   const bench = await openBench(t)
   const first = await bench.start()
   await deposit(bench, payer, 1_000_000n)

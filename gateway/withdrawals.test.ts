@@ -173,7 +173,7 @@ test('an order that is not this depositor’s, not for this gateway or too large
   assert.equal(estimate.body.fees.total, '0')
 })
 
-test('an order whose last block passes while it waits expires, and its money is free again', async (t) => {
+test('a withdrawal whose last block passes while it waits expires, and its money is available again', async (t) => {
   const bench = await openBench(t)
   const url = await openFunded(bench)
   await pauseContract(bench, 'pause')
@@ -283,7 +283,7 @@ test('an order that another gateway gave up in the same moment is not sent', asy
   assert.equal(await usdcBalance(bench.chain.url, owner), 0n)
 })
 
-test('an order that comes again after the gateway lost its books is found paid, also when nothing is left', async (t) => {
+test('a withdrawal repeated after the gateway lost its database is found paid, even if no balance is left', async (t) => {
   const bench = await openBench(t)
   const { order, paid, url } = await loseBooks(bench, 10_000n)
   const again = await ask(url, withdraw, order)
@@ -294,7 +294,7 @@ test('an order that comes again after the gateway lost its books is found paid, 
   assert.equal(await usdcBalance(bench.chain.url, owner), 10_000n)
 })
 
-test('an order that the contract has paid, and of which the books know nothing, is paid and sets nothing aside', async (t) => {
+test('a withdrawal that the contract paid and the database does not know is paid and reserves nothing', async (t) => {
   const bench = await openBench(t)
   const { order, url } = await loseBooks(bench, 4_000n)
   // As an earlier version wrote them.

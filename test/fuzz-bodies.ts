@@ -36,5 +36,5 @@ const problems = [
 ]
 await service.stop()
 for (const problem of problems) console.error(problem)
-console.log(problems.length === 0 ? 'every answer was clean, and the books balance' : `repeat with --seed ${seed}`)
+console.log(problems.length === 0 ? 'every answer was clean, and the ledger balances' : `repeat with --seed ${seed}`)
 process.exitCode = problems.length === 0 ? 0 : 1

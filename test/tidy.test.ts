@@ -54,7 +54,7 @@ test('imports point one way', () => {
 })
 
 // What the browser runs of the service is pure: prices, amounts, receipts. Types of the API's contract cost nothing there.
-test('the dashboard takes from the service only what is pure, and the service nothing from the dashboard', () => {
+test('the dashboard imports only pure modules of the service, and the service nothing of the dashboard', () => {
   const pure = /^src\/(money|receipts)\//
   const dashboard = files.filter((file) => /^web\/src\/.*\.tsx?$/.test(file) && !file.endsWith('.test.ts'))
   const wrong = dashboard.flatMap((file) =>

@@ -500,7 +500,7 @@ test('chat completions are the same answers in the other protocol: text, reasoni
   await assert.rejects(ask('Hi', { unheard_of: true }), { status: 400 })
 })
 
-test('a server that was told to fail does so until it is told otherwise, and probes notice what is down', async () => {
+test('a server set to fail keeps failing until it is reset, and probes notice it', async () => {
   const outcome = async (path: string, body?: object, signal?: AbortSignal) => {
     const headers = { authorization: 'Bearer sandbox-key', connection: 'close' }
     const given = body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) }

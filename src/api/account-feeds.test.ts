@@ -18,8 +18,8 @@ function openNode(options: Partial<AccountFeedsOptions> = {}): AccountFeeds {
   return new AccountFeeds({ database: ledger.database, everyMs: 5, onError, ...options })
 }
 
-/** What a listener was told, in a few words. */
-class Told {
+/** The changes that a listener received, in short form. */
+class Received {
   readonly words: string[] = []
   number = 0n
   readonly listener: Listener = (events, number) => {
@@ -58,31 +58,31 @@ async function expireWatch({ partition, accountId }: Payer): Promise<void> {
   await endStaleWatches(ledger.database)
 }
 
-test('a live view is told what happens on any node, each change once, and of its own account only', async () => {
+test('a live view gets changes from any node, each once, and only of its own account', async () => {
   const holds = await openLedger(ledger.database)
   const [payer, other] = [await openPayer(ledger.database, 10_000n), await openPayer(ledger.database, 10_000n)]
-  const told = [new Told(), new Told()]
-  const views = await Promise.all(told.map(({ listener }) => openNode().watch(payer, listener)))
+  const received = [new Received(), new Received()]
+  const views = await Promise.all(received.map(({ listener }) => openNode().watch(payer, listener)))
   await credit(other, 9n)
   const placed = await hold(holds, payer, 100n)
-  await Promise.all(told.map((one) => one.heard(`started ${placed.requestId}`)))
+  await Promise.all(received.map((one) => one.heard(`started ${placed.requestId}`)))
   await holds.end(charge(placed, 40n))
-  await Promise.all(told.map((one) => one.heard(`ended ${placed.requestId}`)))
+  await Promise.all(received.map((one) => one.heard(`ended ${placed.requestId}`)))
   await credit(payer, 7n)
-  await Promise.all(told.map((one) => one.heard('deposit 7')))
+  await Promise.all(received.map((one) => one.heard('deposit 7')))
   const expected = [`started ${placed.requestId}`, `ended ${placed.requestId}`, 'deposit 7']
   assert.deepEqual(
-    told.map(({ words }) => words),
+    received.map(({ words }) => words),
     [expected, expected],
   )
   assert.deepEqual(await eventsOf(other), [])
   for (const view of views) view.stop()
 })
 
-test('a view that reconnects, to any node, is told what it missed', async () => {
+test('a view that reconnects, to any node, gets the changes it missed', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 10_000n)
-  const first = new Told()
+  const first = new Received()
   const before = await openNode().watch(payer, first.listener)
   await credit(payer, 1n)
   await first.heard('deposit 1')
@@ -90,17 +90,17 @@ test('a view that reconnects, to any node, is told what it missed', async () => 
   const placed = await hold(holds, payer, 100n)
   await holds.end(charge(placed, 40n))
   await credit(payer, 2n)
-  const second = new Told()
+  const second = new Received()
   const after = await openNode().watch(payer, second.listener, first.number)
   assert.deepEqual([after.isResumed, after.number], [true, first.number + 3n])
-  // Deposits are told as they are now, also those that were told before.
+  // Deposits are sent as they are now, also those that were sent before.
   assert.deepEqual(second.words, [`ended ${placed.requestId}`, 'deposit 10000', 'deposit 1', 'deposit 2'])
   after.stop()
 })
 
-test('a view that cannot be told everything is told so', async () => {
+test('a view that missed changes that cannot be sent again is notified', async () => {
   const payer = await openPayer(ledger.database, 10_000n)
-  const first = new Told()
+  const first = new Received()
   const node = openNode({ renewMs: 0 })
   const view = await node.watch(payer, first.listener)
   await credit(payer, 1n)
@@ -114,7 +114,7 @@ test('a view that cannot be told everything is told so', async () => {
   await first.heard('missed')
   view.stop()
   for (const after of [resumedAt - 1n, resumedAt + 1_000n]) {
-    const late = await openNode().watch(payer, new Told().listener, after)
+    const late = await openNode().watch(payer, new Received().listener, after)
     assert.equal(late.isResumed, false, String(after))
     late.stop()
   }
@@ -127,23 +127,23 @@ async function writeEvents({ partition, accountId }: Payer, type: string, data: 
   )
 }
 
-test('more changes in a moment than are told at once end with the newest, and a view is told to read again', async () => {
+test('a burst above the limit delivers the newest changes and asks the view to refetch', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 1_000_000n)
-  const told = new Told()
-  const view = await openNode().watch(payer, told.listener)
+  const received = new Received()
+  const view = await openNode().watch(payer, received.listener)
   await writeEvents(payer, 'account.changed', `'{}'`, 600)
   const placed = await hold(holds, payer, 100n)
   await holds.end(charge(placed, 40n))
-  await told.heard('missed', `ended ${placed.requestId}`)
-  told.words.length = 0
+  await received.heard('missed', `ended ${placed.requestId}`)
+  received.words.length = 0
   // One batch of more requests than its event names.
   await writeEvents(
     payer,
     'requests.ended',
     'live_requests(array(select gen_random_uuid() from generate_series(1, 51)))',
   )
-  await told.heard('missed')
+  await received.heard('missed')
   view.stop()
 })
 
@@ -153,14 +153,14 @@ test('a batch of requests is one event for a live view, and one for each request
   const wanted = [both.partition, both.accountId, ['request.ended']]
   await ledger.database.query('update accounts set event_types = $3 where partition = $1 and id = $2', wanted)
   const node = openNode()
-  const told = [new Told(), new Told()] as const
-  const views = [await node.watch(seen, told[0].listener), await node.watch(both, told[1].listener)]
+  const received = [new Received(), new Received()] as const
+  const views = [await node.watch(seen, received[0].listener), await node.watch(both, received[1].listener)]
   const payers = [seen, seen, both, both]
   const placed = await Promise.all(payers.map((payer) => hold(holds, payer, 100n)))
   await Promise.all(placed.map((one) => holds.end(charge(one, 40n))))
   const ended = placed.map(({ requestId }) => `ended ${requestId}`)
-  await told[0].heard(...ended.slice(0, 2))
-  await told[1].heard(...ended.slice(2))
+  await received[0].heard(...ended.slice(0, 2))
+  await received[1].heard(...ended.slice(2))
   const numbers = (of: Payer) => eventsOf(of).then((types) => types.filter((type) => type === 'request.ended').length)
   assert.deepEqual([await numbers(seen), await numbers(both)], [0, 2])
   for (const view of views) view.stop()

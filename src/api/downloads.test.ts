@@ -26,7 +26,7 @@ test('an account has a quarter of the files at a time, and leaves the others the
   await server.open('e')
 })
 
-test('a file that is asked for by its head alone takes no place', async (t) => {
+test('a HEAD request for a file takes no download slot', async (t) => {
   const server = await startServer(t, { filesMax: 1, blockedMsMax: 60_000 })
   for (let time = 0; time < 3; time += 1) assert.equal(await server.status('a', 'HEAD'), 200)
 })

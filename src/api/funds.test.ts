@@ -357,7 +357,7 @@ test('a withdrawal is at least 0.10 USDC or everything that is left, and the ref
   assert.equal((await withdraw('0.02')).status, 202)
 })
 
-test('at most three withdrawals of an account are open, however many are asked for at once', async () => {
+test('at most three withdrawals of an account are open, even under concurrent requests', async () => {
   const client = await signIn('10')
   await client.send('PUT', '/api/owner', { address: ownerAddress })
   const body = { amount: '0.5', recipient: ownerAddress }

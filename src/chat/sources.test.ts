@@ -40,7 +40,7 @@ test('no other address may be read: not another page, another host, or the same 
   }
 })
 
-test('what the model or a tool of the client’s wrote does not count, nor what stands in a page', () => {
+test('URLs written by the model, by a client’s tool or in a page may not be read', () => {
   const sources = new Sources([
     { role: 'assistant', content: 'https://example.com/said', toolCalls: [] },
     { role: 'tool', toolCallId: 'a', content: 'https://example.com/told' },
@@ -67,7 +67,7 @@ test('citations are the links and addresses of pages that were found, at their p
   )
 })
 
-test('a text of a megabyte, whatever it is made of, is looked through in one go', () => {
+test('any text of a megabyte is scanned in one pass', () => {
   const labels = `${'a-'.repeat(9)}a.`.repeat(9)
   for (const piece of [
     'a-',
@@ -101,7 +101,7 @@ test('the first 100,000 characters of a message and the first 1,000 addresses of
   )
 })
 
-test('any web address that stands alone in a message may be read, and is found where it is cited', () => {
+test('any URL on its own in a message may be read, and is found where it is cited', () => {
   fc.assert(
     fc.property(fc.webUrl({ withQueryParameters: true }), (url) => {
       fc.pre(!/['`^|\\\]}<>"]/.test(url) && !/[.,;:!?*_~()]$/.test(url) && !/[()]/.test(url))

@@ -59,7 +59,7 @@ test('the ledger is not unfrozen without a check against the chain, even if the 
   assert.deepEqual([(await audit(installation, true)).code, await findFreeze(installation.database)], [0, undefined])
 })
 
-test('books that the chain has frozen are not unfrozen on a machine that knows no chain; others are', async (t) => {
+test('a ledger frozen by the chain comparison is not unfrozen on a machine without a chain; others are', async (t) => {
   const installation = { ...(await install(t)), dataDir: temporaryFolder(t) }
   await installation.database.query(`update ledger_state set reason = 'I12 is broken: by a test'`)
   await assert.rejects(

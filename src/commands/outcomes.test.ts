@@ -111,7 +111,7 @@ test('a change that was already made, or that changes nothing, says so', async (
   assert.match(`${(await account('resume'))[1]}`, /was not suspended\. Nothing changed\.$/)
 })
 
-test('a word that is no request id is named', async () => {
+test('an invalid request id is named', async () => {
   for (const [command, line] of [
     [requestsCommand, 'get req_nope'],
     [receiptCommand, 'req_nope'],

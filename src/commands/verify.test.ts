@@ -47,7 +47,7 @@ const entries = everyKind()
 const payment = settleInBatch(pay(entries))
 const settled = documentOf(entries[0]!, { payment, entries })
 
-test('a receipt is proved, and what was changed in it is named', async (t) => {
+test('a receipt is verified, and a changed field is named', async (t) => {
   const verify = openVerifier(t)
   const good = await verify(settled)
   assert.equal(good.code, 0, good.text)
@@ -79,7 +79,7 @@ test('the issuer is compared with the one you trust, in any case of letters', as
   assert.equal((await verify(settled, '--rpc', 'nonsense')).code, 2)
 })
 
-test('a file that is no receipt is refused in one line', async (t) => {
+test('an invalid receipt file is refused in one line', async (t) => {
   const verify = openVerifier(t)
   const files = [
     '',
@@ -101,7 +101,7 @@ test('a file that is no receipt is refused in one line', async (t) => {
   assert.match((await runCommand(verifyCommand, [penny.folder])).text, /^penny: [^\n]+ cannot be read: [^\n]+\n$/)
 })
 
-test('the bundle of an account is proved, and a payment that was left out of it is found', async (t) => {
+test('the bundle of an account is verified, and a missing payment is found', async (t) => {
   const verify = openVerifier(t)
   const { header, items } = historyOf(everyKind(), [3, 2])
   const bundle = (await Array.fromAsync(writeBundle(header, items, keccak256))).join('')

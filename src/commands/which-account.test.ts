@@ -22,7 +22,7 @@ test('an account is found by its id or its name, however many there are', async 
   await assert.rejects(whichAccount(ledger.database, undefined), refused(2))
 })
 
-test('where none is named it is the sandbox’s, by whatever name it goes', async () => {
+test('without --account the sandbox account is used, whatever its name', async () => {
   await createAccount(ledger.database, 'Sandbox demo', 1)
   const demo = await openDemoAccount(ledger.database)
   await renameAccount(ledger.database, demo.partition, demo.id, 'mine')

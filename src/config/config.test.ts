@@ -63,7 +63,7 @@ test('every setting of the reference is read, and its default is the one in use'
   }
 })
 
-test('a production start on embedded defaults is refused, unless it is asked for', () => {
+test('a production start on embedded defaults is refused, unless explicitly allowed', () => {
   const config = readConfig({ NODE_ENV: 'production' })
   assert.throws(() => refuseEmbeddedInProduction(config, false), /DATABASE_URL.*--allow-embedded/)
   refuseEmbeddedInProduction(config, true)
@@ -159,7 +159,7 @@ test('a secret can stand in a file, but not in both places', () => {
   assert.throws(() => readConfig(upstream), /cannot be read/)
 })
 
-test('only a machine that settles is asked for the master key, and only such a one reads it', () => {
+test('only a machine that settles needs and reads the master key', () => {
   const web = { ...chain, ROLES: 'web' }
   const config = readConfig(web)
   assert.deepEqual([config.masterKey, config.isMasterKeyIgnored], [undefined, false])
@@ -181,7 +181,7 @@ test('every machine serves requests, and one with jobs settles too', () => {
 })
 
 // What the configuration has, the process that talks to strangers has for as long as it lives.
-test('a master key that stands in a file stays there: the configuration has its path alone', (t) => {
+test('a master key in a file stays there: the configuration only has its path', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'penny-config-'))
   atEnd(t, () => rmSync(folder, { recursive: true, force: true }))
   const file = join(folder, 'master-key')
@@ -212,7 +212,7 @@ test('search providers are a list in order of preference, each with what it need
   }
 })
 
-test('the gateway reads its own variables, and the service none of them', () => {
+test('the gateway reads its own variables, and the service reads none of those', () => {
   const { GATEWAY_URL: _, ...own } = chain
   const environment = {
     ...own,

@@ -98,7 +98,7 @@ test('a full queue refuses immediately', async () => {
   await Promise.all(taken)
 })
 
-test('drained waits for what is queued and under way', async () => {
+test('drained waits for queued and running calls', async () => {
   let done = 0
   const queue = queueOf(
     async (calls) => {
@@ -115,7 +115,7 @@ test('drained waits for what is queued and under way', async () => {
   await queue.drained()
 })
 
-test('when there is plenty, batches of two lanes are under way at once, and those of one lane never', async () => {
+test('under load, batches of different lanes run concurrently, and those of one lane do not', async () => {
   const underWay: number[] = []
   const together = new Set<string>()
   const queue = queueOf(

@@ -24,7 +24,7 @@ test('the data folder is made, and others may pass through it without looking ar
 })
 
 // The root of a Kubernetes volume: it belongs to root, and the service may write to it through its group.
-test('a folder that belongs to somebody else and can be written to serves as it is', rootOnly, async () => {
+test('a writable folder of another user is used as it is', rootOnly, async () => {
   const path = join(folder, 'volume')
   mkdirSync(path)
   chmodSync(path, 0o777)

@@ -79,7 +79,7 @@ test('JIT compilation is off on every connection, whatever the server and the UR
   }
 })
 
-test('a transaction whose work fails leaves nothing behind, and its connection goes on', async (t) => {
+test('a failed transaction leaves nothing behind, and its connection stays usable', async (t) => {
   const database = open(t, { poolMax: 1 })
   const backend = await backendOf(database)
   const failing = database.transaction(async (transaction) => {
@@ -209,7 +209,7 @@ test('calls beyond the queue’s limit are refused immediately as overload', asy
   assert.deepEqual(await Promise.all(waiting), [[{ one: 1 }], [{ one: 1 }]])
 })
 
-test('closing waits for what is under way and may be asked twice', async () => {
+test('close waits for running queries and can be called twice', async () => {
   const database = openDatabase({ url: shared.url, poolMax: 1, applicationName: 'test' })
   const underWay = database.query('select pg_sleep(0.05)::text as slept')
   await Promise.all([database.close(), database.close()])

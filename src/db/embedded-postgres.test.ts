@@ -110,7 +110,7 @@ test('a second service on the same data folder is refused with a clear line', as
   await writeRow(postgres, 1)
 })
 
-test('of two services that start at once on a new folder one wins and the other is refused', async (t) => {
+test('of two services that start concurrently on a new folder, one wins and the other is refused', async (t) => {
   const dataDir = await temporaryFolder(t)
   const results = await Promise.allSettled([start(t, dataDir), start(t, dataDir)])
   const refused = results.filter((result) => result.status === 'rejected')
@@ -162,7 +162,7 @@ test('a server that is suspended is killed and started again', { skip: process.p
   await writeRow(postgres, 2)
 })
 
-test('the log of a running server is moved aside when it is large, and goes on', async (t) => {
+test('the log of a running server is rotated when it is large, and logging continues', async (t) => {
   const dataDir = await preparedFolder(t)
   const postgres = await start(t, dataDir)
   const log = join(dataDir, 'postgres.log')

@@ -26,7 +26,7 @@ test('migrations are applied in their order, once', async (t) => {
   await database.query('select id, body from notes')
 })
 
-test('two nodes that migrate at once apply each migration once', async (t) => {
+test('two nodes that migrate concurrently apply each migration once', async (t) => {
   const { database, folder, url } = await fixture(t, two)
   const other = openDatabase({ url, poolMax: 2, applicationName: 'other node' })
   atEnd(t, () => other.close())

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { SharedRead } from './shared-read.ts'
 
-test('calls during a read share the next one, and each gets what was read after it asked', async () => {
+test('calls during a read share the next read, and each gets data read after its call', async () => {
   const reads: { readonly keys: readonly string[]; readonly answer: (value: number) => void }[] = []
   const shared = new SharedRead<number>((keys) => {
     const { promise, resolve } = Promise.withResolvers<ReadonlyMap<string, number>>()

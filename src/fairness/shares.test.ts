@@ -41,7 +41,7 @@ test('an account never gets more than its maximum', () => {
   assert.equal(takeAll(shares, 'a'), 20)
 })
 
-test('whatever is taken and given back, the sum is right and nothing is left at the end', () => {
+test('after any sequence of takes and releases the sum is right, and nothing is left at the end', () => {
   const steps = fc.array(fc.tuple(fc.constantFrom('a', 'b', 'c'), fc.integer({ min: 1, max: 40 })), { maxLength: 60 })
   fc.assert(
     fc.property(steps, (wishes) => {

@@ -28,7 +28,7 @@ test('a client that left before its body was asked for is not waited for', { tim
   assert.equal(limits.budget.bytes, 0)
 })
 
-test('bodies that are being read share one budget, of what has arrived and not of what is promised', async () => {
+test('request bodies share one budget, counted by bytes received, not by content-length', async () => {
   const budget = new BodyBudget({ bytesMax: 100, smallBytesMax: 0 })
   const limits = { bytesMax: 1_000, readMsMax: 60_000, budget }
   const promised = await upload('12345', 900)
@@ -86,7 +86,7 @@ function heapBytes(): number {
   return process.memoryUsage().heapUsed
 }
 
-test('a body that was handed over is let go while its request is still being answered', async () => {
+test('a consumed body is released while its request is still being answered', async () => {
   const limits = { bytesMax: 1_000, readMsMax: 60_000, budget: new BodyBudget({ bytesMax: 1_000 }) }
   const { incoming } = await upload('"'.repeat(500), 500)
   const body = new WeakRef(await readJsonBytes(incoming, limits, 'a'))

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type Problems, Readiness } from './readiness.ts'
 
-test('however many ask whether the service is ready, the database is asked once at a time and once a second', async () => {
+test('under any number of readiness checks, the database is queried at most once a second, one query at a time', async () => {
   let nowMs = 0
   let looks = 0
   let answer = Promise.withResolvers<Problems>()

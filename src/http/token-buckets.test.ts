@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { RateLimitedError, TokenBuckets } from './token-buckets.ts'
 
-test('in no span of time is more let through than the burst and the rate allow, and what is due is let through', () => {
+test('no interval admits more than burst and rate allow, and everything within them is admitted', () => {
   const pauses = fc.array(fc.integer({ min: 0, max: 3_000 }), { minLength: 1, maxLength: 200 })
   fc.assert(
     fc.property(

@@ -17,7 +17,7 @@ test('a key with any one character changed is known to be wrong without a look-u
   }
 })
 
-test('what is wrong with a key is named without repeating any of it', () => {
+test('a malformed key is explained without repeating any of it', () => {
   const key = createApiKey()
   assert.equal(whyMalformed(key.slice(0, 30)), 'This API key has 30 characters; a key has 46. Copy the whole key.')
   assert.match(whyMalformed(`${key} `)!, /has 47 characters/)

@@ -163,7 +163,7 @@ test('a window is changed once a minute at most, and a refused change leaves the
   await changeWindowNow(payer, 'month')
 })
 
-test('windows that are changed while requests are held and charged leave books that balance', async () => {
+test('the ledger balances after windows change while requests are held and charged', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 10_000_000n, { limit: parse('9') })
   const spending = Promise.all(

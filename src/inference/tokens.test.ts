@@ -84,7 +84,7 @@ test('a text is counted in slices, which have as many tokens together as the who
   )
 })
 
-test('a long text of one account does not delay another account, nor what is paid for', async () => {
+test('a long text of one account delays neither another account nor paid texts', async () => {
   const over: string[] = []
   const isOver = (name: string) => () => over.push(name)
   const long = count(['ordinary words '.repeat(200_000)], 'greedy').then(isOver('long'))
@@ -135,7 +135,7 @@ test('the queue is bounded, also for each account, and room comes back', async (
   assert.equal(await count(['room again']), 2)
 })
 
-test('what is paid for is counted before all that is not, and never refused', async () => {
+test('paid texts are counted before unpaid ones, and never refused', async () => {
   const order: string[] = []
   const ask = (_: unknown, number: number) => count(['one'], `of ${number}`).then(() => order.push('unpaid'))
   const strangers = Array.from({ length: 1_000 }, ask)
@@ -146,7 +146,7 @@ test('what is paid for is counted before all that is not, and never refused', as
   assert.deepEqual(new Set(order.slice(16, 2_016)), new Set(['paid']))
 })
 
-test('streams that go on and what is not paid for take turns', async () => {
+test('continuing streams and unpaid texts take turns', async () => {
   const order: string[] = []
   const open = Array.from({ length: 2_000 }, () => counter.countOpen(['one']).then(() => order.push('open')))
   const unpaid = Array.from({ length: 200 }, () => count(['one']).then(() => order.push('unpaid')))
@@ -165,7 +165,7 @@ test('a count survives the death of the thread once, and fails alone the second 
   await assert.rejects(fragile.countPaid(['live']), TokenizerError)
 })
 
-test('a text that kills every thread takes none of those with it that were given beside it', async () => {
+test('a text that kills every thread does not fail the texts queued beside it', async () => {
   const fragile = createTokenCounter(new URL('./__fixtures__/dying-token-worker.ts', import.meta.url))
   const texts = ['one', 'die always', 'three', 'die always', 'fifth']
   const counts = await Promise.allSettled(texts.map((text) => fragile.countPaid([text])))

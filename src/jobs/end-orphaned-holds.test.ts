@@ -190,7 +190,7 @@ test('two nodes that end orphaned holds concurrently end each one once', async (
   assert.equal(counts[0] + counts[1], 50)
 })
 
-test('frozen books take no new holds, and let those under way end', async () => {
+test('a frozen ledger takes no new holds, and lets open ones end', async () => {
   const { second } = await openNodes()
   const payer = await openPayer(ledger.database, 5_000n)
   const placed = await hold(second, payer, 1_000n)

@@ -151,7 +151,7 @@ test('a request whose hold was lost is answered and not charged', async () => {
   assert.deepEqual(await check(), nothing)
 })
 
-// The end charges a search above the quote: without its extension the ledger refuses it, without its line the books are off.
+// The end charges a search above the quote: without its extension the ledger refuses it, without its line the ledger is off.
 test('searches whose records were lost are charged as they were', async () => {
   const { holds, losing, check } = await openNode()
   const payer = await openPayer(ledger.database, 50_000n)

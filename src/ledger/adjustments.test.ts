@@ -80,7 +80,7 @@ test('an account is given no more than it was charged, and has no more taken tha
   await assertBooksBalance(ledger.database)
 })
 
-test('an adjustment that is repeated, because its reply was lost, is made once; on frozen books none is', async () => {
+test('an adjustment repeated after a lost reply is made once; none is made in a frozen ledger', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 1_000n)
   await holds.end(charge(await hold(holds, payer, 1_000n), 800n))
@@ -133,7 +133,7 @@ const step = fc.oneof(
 )
 
 // The promise behind adjustments: they move revenue, they make none. So an account never has more than was deposited.
-test('after any charges, adjustments and retries the books balance, and no account can spend more than it deposited', async () => {
+test('after any charges, adjustments and retries the ledger balances, and no account can spend more than it deposited', async () => {
   const holds = await openLedger(ledger.database)
   await fc.assert(
     fc.asyncProperty(fc.array(step, { minLength: 1, maxLength: 15 }), async (steps) => {

@@ -457,7 +457,7 @@ test('a deposit is credited once, however often it is reported', async () => {
   assert.equal((await findAccount(ledger.database, account.partition, account.id))?.gateway, 2_500_000n)
 })
 
-test('a thousand requests on a hundred accounts, held, charged and voided at once, leave books that balance', async () => {
+test('the ledger balances after a thousand concurrent requests on a hundred accounts are held, charged and voided', async () => {
   const holds = await openLedger(ledger.database)
   const payers = await Promise.all(Array.from({ length: 100 }, () => openPayer(ledger.database, 20_000n)))
   const charged = await Promise.all(

@@ -22,7 +22,7 @@ async function outgoing(): Promise<readonly [count: number, hours: number]> {
   return [withdrawalsOpen, Math.floor(oldestWithdrawalSeconds / 3600)]
 }
 
-test('a payout that does not get on is seen in the age of what is on its way out, as a withdrawal is', async () => {
+test('a stuck payout shows in the age of pending outgoing money, like a withdrawal', async () => {
   const { database } = ledger
   const { partition, accountId } = await openPayer(database, 10_000n)
   const id = randomUUID()
@@ -62,7 +62,7 @@ test('the chain is behind when a reader of it is, not because the epoch is old',
   )
 })
 
-test('books that were never compared with the chain are neither solvent nor insolvent, and their comparison has no age', async () => {
+test('a ledger never compared with the chain is neither solvent nor insolvent, and its comparison has no age', async () => {
   const fresh = await testDatabase()
   try {
     const { solvent, solvencySeconds } = await readLedgerNumbers(fresh.database)

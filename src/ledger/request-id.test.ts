@@ -13,7 +13,7 @@ test('an id is a UUIDv7 in time’s order that names its partition and reads bac
   }
 })
 
-test('what is not one of our ids is none', () => {
+test('an id in another format is not parsed', () => {
   for (const text of [
     '',
     'req_',

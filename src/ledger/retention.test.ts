@@ -11,7 +11,7 @@ import { createRequestMonths, findRequest, forgetRefusals } from './requests.ts'
 
 const ledger = ledgerSuite()
 
-test('old refusals are deleted, young ones and everything with money stay, and the books balance', async () => {
+test('old refusals are deleted, recent ones and everything with money stay, and the ledger balances', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 1_000n)
   const refuse = () => {

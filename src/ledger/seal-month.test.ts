@@ -78,7 +78,7 @@ async function archive(database: Database, of: Month): Promise<void> {
   await dropMonth(database, (await verified(await exported(database, of))).seal)
 }
 
-test('a month is sealed, exported, verified and dropped, and the books still balance', async (t) => {
+test('a month is sealed, exported, verified and dropped, and the ledger still balances', async (t) => {
   const { database, holds, payer } = await openMonths(t)
   const other = await openPayer(database, 10_000n)
   const id = await request(holds, payer, month)

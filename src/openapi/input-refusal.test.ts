@@ -18,7 +18,7 @@ const key = keyContracts.createKey.body
 const rotate = keyContracts.rotateKey.body
 const account = signInContracts.updateAccount.body
 
-test('what is missing is named, and so is what is not known, wherever it stands', () => {
+test('missing and unknown parameters are named, at any depth', () => {
   assert.deepEqual(refused(key, {}), {
     code: 'missing_required_parameter',
     param: 'name',
@@ -94,7 +94,7 @@ test('a parameter that came once has no number in its place, one of several has'
 })
 
 // Whatever a route takes: each of its members as each kind of wrong value. None may bring the schema library's own words to light.
-test('no route tells anything in words that are not ours', () => {
+test('no route returns a message of the schema library', () => {
   const values = [
     undefined,
     null,

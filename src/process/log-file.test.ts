@@ -45,7 +45,7 @@ test('a log that several processes write to is rotated again and again, and has 
   assert.deepEqual(linesIn(folder).sort(), written.sort())
 })
 
-test('only so many rotated files are kept, and they are for their owner alone', async (t) => {
+test('a limited number of rotated files is kept, readable by their owner only', async (t) => {
   const { folder, path } = temporaryLog(t)
   const writers = [openLogFile(path, { bytesMax: 2_000, filesMax: 2 })]
   const first = await writeLines(writers, folder, () => existsSync(`${path}.1`))

@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
 
-test('of an address in an error the log tells the host alone: a provider’s key may stand behind it', async () => {
+test('the log keeps only the host of a URL in an error: the rest may contain a provider’s key', async () => {
   const program = `
     import { createLog } from ${JSON.stringify(new URL('log.ts', import.meta.url).href)}
     const cause = new Error('Details: no project at wss://user:hunter2@rpc.example/hunter3')

@@ -136,7 +136,7 @@ const answers: Record<string, readonly string[]> = {
 }
 
 for (const name of recordings.keys()) {
-  test(`the recorded answer "${name}" is told as it was meant`, () => {
+  test(`the recorded answer "${name}" is read correctly`, () => {
     assert.deepEqual(told(readRecording(name)), ['accepted', ...(answers[name] ?? [])])
   })
 }

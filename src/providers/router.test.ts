@@ -195,7 +195,7 @@ test('a rate limit on one model leaves the other models of the provider alone', 
   assert.equal(router.health[0]?.state, 'closed')
 })
 
-test('when all are out one is asked all the same', async (t) => {
+test('when all providers are out, one is tried anyway', async (t) => {
   const { a, b, router } = await startPair(t)
   a.answer = status(500)
   b.answer = status(503)
@@ -268,7 +268,7 @@ test('slow answers are given, but a provider that is always slow is used no more
   assert.deepEqual(served, ['a', 'a', 'a', 'b', 'b'])
 })
 
-test('when the time for the answer is over there is no further attempt', async (t) => {
+test('after the deadline there is no further attempt', async (t) => {
   const { a, b, clock, router } = await startPair(t)
   a.answer = (exchange) => {
     clock.advance(5_000)

@@ -177,7 +177,7 @@ test('an upstream that says its last word but does not hang up is hung up on', a
   await closed.promise
 })
 
-test('what is not asked for is not read', async (context) => {
+test('output is read only as fast as it is consumed', async (context) => {
   const offered = 64 * 1024 * 1024
   const filler = delta('x'.repeat(16_000))
   let written = 0
@@ -325,7 +325,7 @@ test('an exhausted quota of the operator is distinguished from a rate limit, and
   }
 })
 
-test('no message tells the key or the address of the upstream', async (context) => {
+test('no message contains the key or the address of the upstream', async (context) => {
   const { upstream } = await stage(context, (response, incoming) => {
     const message = `Key sk-test-0123456789 at http://${incoming.headers.host}/v1/responses (${incoming.headers.host}) is wrong. ${'x'.repeat(5_000)}`
     response.writeHead(400).end(JSON.stringify({ error: { message, code: 'bad' } }))
@@ -483,7 +483,7 @@ test('an answer that is never read releases its connection after its timeout', a
   assert.ok(await respondWhenFree(upstream, never))
 })
 
-test('a failed answer becomes the error its code stands for', () => {
+test('a failed answer becomes the error of its code', () => {
   const code = (failed: string) => failureError({ code: failed, message: 'Why.' }).code
   assert.equal(code('server_error'), 'upstream_error')
   assert.equal(code('upstream_reset'), 'upstream_error')

@@ -129,7 +129,7 @@ test('an entry that was left out, repeated or moved is found', async () => {
   assert.deepEqual(await findingsOf(swapped), ['entries', 'payments'])
 })
 
-test('a payment that was left out is found, wherever it stood, also when counts and numbers were made to fit', async () => {
+test('a missing payment is found, at any position, even if counts and numbers were adjusted', async () => {
   for (const [index, start] of paymentLines.entries()) {
     const end = paymentLines[index + 1] ?? lines.length - 3
     const found = await findingsOf(edited((all) => all.toSpliced(start, end - start)))
@@ -162,7 +162,7 @@ test('payments in another order are found', async () => {
   assert.ok((await findingsOf(reordered)).includes('payments'))
 })
 
-test('a file that was cut off is found, at whatever byte', async () => {
+test('a truncated file is detected, at any byte', async () => {
   const bytes = new TextEncoder().encode(bundle)
   await fc.assert(
     fc.asyncProperty(fc.nat(bytes.length - 2), async (length) => {
@@ -217,7 +217,7 @@ test('a wrong sum, a wrong root and a foreign signature are each reported by nam
   assert.deepEqual(await findingsOf(await textOf(rows(wrongSigner))), ['signatures'])
 })
 
-test('each batch is looked up on the chain once, and what is not there is found', async () => {
+test('each batch is looked up on the chain once, and a missing one is reported', async () => {
   const asked: Batch[] = []
   const missing = payments[2]!.batch!.id
   const { checks } = await verify(bundle, {
@@ -235,7 +235,7 @@ test('each batch is looked up on the chain once, and what is not there is found'
   assert.deepEqual([chain.ok, chain.detail], [false, `Batch ${missing} is not on the chain.`])
 })
 
-test('what is no bundle is refused with the line that is wrong', async () => {
+test('an invalid bundle is refused with the number of the wrong line', async () => {
   const [head, payment] = lines as [string, string]
   const hostile: readonly (readonly [text: string, reason: RegExp])[] = [
     ['', /empty/],

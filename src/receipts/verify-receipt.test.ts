@@ -182,7 +182,7 @@ test('a field that is missing, empty, of another type or unknown makes the recei
   }
 })
 
-test('what is no receipt is refused in one line that is safe to print', async () => {
+test('an invalid receipt is refused in one line that is safe to print', async () => {
   const deep = JSON.parse(`${'['.repeat(50_000)}${']'.repeat(50_000)}`)
   const hostile: unknown[] = [
     undefined,

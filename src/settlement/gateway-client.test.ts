@@ -116,7 +116,7 @@ for (const fault of [...beforeFaults, ...afterFaults]) {
     assert.equal(gateway.withdrawals.size, 1)
   })
 
-  test(`a question that meets ${fault} is no answer: nothing follows from it`, async (t) => {
+  test(`a query that fails with ${fault} has no result and no consequence`, async (t) => {
     const { gatewayClient, gateway } = await openGatewayClient(t, fault)
     const { message } = payment(gateway)
     gateway.faults = () => fault

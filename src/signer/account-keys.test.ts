@@ -37,7 +37,7 @@ test('no two owners share a key, and another master key shares none', () => {
   assert.equal(new Set(addresses).size, addresses.length)
 })
 
-test('bytes that are no key are passed over, the same way every time', () => {
+test('bytes that are not a valid key are skipped, deterministically', () => {
   const first = deriveSigningKey(masterKey, 'x')
   const second = deriveSigningKey(masterKey, 'x', (bytes) => !first.equals(bytes))
   assert.notDeepEqual(second, first)

@@ -8,7 +8,7 @@ const order = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141
 const key = Buffer.from('7b'.repeat(32), 'hex')
 const digest = Buffer.from('2f'.repeat(32), 'hex')
 
-test('zero, the curve’s order and everything above it are no keys', () => {
+test('zero, the curve’s order and everything above it are not valid keys', () => {
   for (const [number, expected] of [
     [0n, false],
     [1n, true],

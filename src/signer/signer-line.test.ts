@@ -56,7 +56,7 @@ test('after a timeout the connection to a silent signer is reopened and requests
   assert.deepEqual(asked[0], asked[1])
 })
 
-test('at most 32 requests go in a batch, and what was not answered is asked again in its order', async (t) => {
+test('a batch has at most 32 requests, and unanswered ones are sent again in order', async (t) => {
   const dataDir = temporaryFolder(t)
   const asked = await scriptSigner(t, dataDir, (socket, line, count) => {
     if (count === 2) socket.destroy()

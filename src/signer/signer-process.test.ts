@@ -51,7 +51,7 @@ test('the signer process gives the signatures that the keys give, whatever they 
   assert.equal(await signer.signWithdrawal(withdrawal), await here.signWithdrawal(withdrawal))
 })
 
-test('credit is given back within the bounds of what is paid out, not of what is paid to the seller', async (t) => {
+test('refunds count against the payout limits, not against the limits of payments to the seller', async (t) => {
   const most = { accountMax: payOutMax.toString(), totalMax: payOutMax.toString() }
   const hourlyLimits = { authorizations: { accountMax: '1000', totalMax: '1000' }, payingOut: most }
   const { signer } = await startSigner(t, {}, { hourlyLimits })
@@ -138,7 +138,7 @@ test('a client that sends garbage is disconnected, and others are not affected',
   assert.ok(outcome !== undefined && 'signature' in outcome)
 })
 
-test('of all keys only the relayer’s can be had, and only where it is asked for', async (t) => {
+test('only the relayer’s key can be read, and only if it was requested', async (t) => {
   const { ready } = await startSigner(t)
   assert.deepEqual(Object.keys(ready).sort(), ['issuer', 'masterKeyFingerprint', 'pid', 'relayer', 'seller'])
   const dataDir = temporaryFolder(t)

@@ -18,7 +18,7 @@ import { type SigningAnswer, SigningRefusedError } from './signing-request.ts'
 const account = '0190a1b2-c3d4-7000-8000-000000000001'
 const other = account.replace('1', '2')
 
-test('every operation is signed, and a refusal of one is no refusal of its neighbours', async (t) => {
+test('every operation is signed, and a refused one does not affect the others of its batch', async (t) => {
   const signer = createSigner({ ask: askCustodian(createCustodian(t)), onFault: assert.ifError })
   assert.equal(await signer.addressOf(account), keys.ofAccount(account).address)
   const batch = [1n, limits.authorizationMax + 1n, 2n].map((value, index) =>
@@ -66,7 +66,7 @@ test('an answer that cannot be true is not believed, and neither is any after it
   }
 })
 
-test('what was asked before a fault was found is not believed after it', async (t) => {
+test('requests sent before a fault was found are not trusted after it', async (t) => {
   const honest = askCustodian(createCustodian(t))
   const liar: Ask = (request) =>
     honest('account' in request && request.account === other ? transferRequest('authorization', { account }) : request)
@@ -127,7 +127,7 @@ test('signatures of anything but payments are all checked, also where only one p
   await assert.rejects(signer.signDeposit(transferRequest('deposit', { account })), SignerFaultError)
 })
 
-test('a signer that is away is no fault: it can be asked again', async (t) => {
+test('an unreachable signer is not a fault: requests can be retried', async (t) => {
   const honest = askCustodian(createCustodian(t))
   let isAway = true
   const ask: Ask = async (request) => {

@@ -9,7 +9,7 @@ function markdownOf(body: string): string {
   return htmlToMarkdown(`<!doctype html><html><head><title>T</title></head><body>${body}</body></html>`, url).markdown
 }
 
-test('an article is read, what stands around it is not', () => {
+test('the article is read, the page around it is not', () => {
   const article = 'Long enough to be what the page is about. '.repeat(5)
   const { title, markdown } = htmlToMarkdown(
     `<title> The\n Page </title><body class="modal-open"><header role="banner">Logo</header><nav><a href="/a">Home</a></nav>

@@ -44,7 +44,7 @@ test('of a page of ten megabytes the beginning is read', async () => {
   assert.deepEqual([page.text.slice(0, 15), page.truncated], ['A **bold** word', true])
 })
 
-test('what is not a PDF is a failure of that page alone', async () => {
+test('an invalid PDF fails only its own page', async () => {
   await assert.rejects(
     reader.read(question('pdf', Buffer.from('%PDF-1.7 and then nothing')), never, 'a'),
     FetchFailedError,

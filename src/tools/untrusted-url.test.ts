@@ -47,7 +47,7 @@ test('other ports, schemes, user names and endless addresses are refused, on pub
   for (const text of refused) assert.throws(() => parsePageUrl(text), RefusedUrlError, text)
 })
 
-test('names that lead into somebody’s own network are refused', () => {
+test('host names of private networks are refused', () => {
   const refused = [
     'localhost',
     'LOCALHOST.',

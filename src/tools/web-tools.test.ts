@@ -45,7 +45,7 @@ test('the sandbox opens no other way: neither its own address nor pages that are
   }
 })
 
-test('without a provider and without a sandbox there is no search, and its pages are nobody’s', async () => {
+test('without a provider and a sandbox there is no search, and sandbox pages cannot be read', async () => {
   const tools = webTools({})
   assert.equal(tools.search, undefined)
   await assert.rejects(tools.fetch.fetch('https://docs.penny.test/', never, 'a'), FetchFailedError)

@@ -156,7 +156,7 @@ test('what belongs to another account is not there', async () => {
   assert.equal(await page.getByTestId('explain').count(), 0)
 })
 
-test('a session that ends is asked for over the page, and what was typed stays', async () => {
+test('when a session ends, sign-in opens over the page, and typed text stays', async () => {
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page, '/keys?create=1')
   await page.getByRole('dialog', { name: 'Create a key' }).getByLabel('Name').fill('Half typed')

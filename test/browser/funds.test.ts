@@ -30,7 +30,7 @@ test('a withdrawal long after the sign-in asks for a new one over the form, and 
   await page.getByTestId('withdraw').getByText('based on the one withdrawal made so far').waitFor()
 })
 
-test('whoever signs in as somebody else meanwhile withdraws nothing and sees none of it', async () => {
+test('after signing in as another account, nothing is withdrawn or shown', async () => {
   const page = await dashboard.open()
   const confirm = await aboutToWithdraw(page)
   const before = await withdrawalsEver()
@@ -142,7 +142,7 @@ test('a page that lacks a part of what it shows says so, and gets it with Retry'
   }
 })
 
-test('a charge that was given back stands in the history, with the reason', async () => {
+test('a refunded charge is in the history, with the reason', async () => {
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page)
   await chat()

@@ -68,7 +68,7 @@ test('the calculator agrees with the ledger to the unit, and its link shows the 
   await calculator.locator(`[data-testid=per-request][data-atomic="${BigInt(row.charged_atomic) + 17_500n}"]`).waitFor()
 })
 
-test('a field of the calculator that is no number says so, also after it was emptied', async () => {
+test('a calculator field reports invalid and empty numbers', async () => {
   const page = await dashboard.open()
   await page.goto(`${dashboard.origin}/models`)
   const calculator = page.getByTestId('calculator')

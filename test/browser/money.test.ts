@@ -77,7 +77,7 @@ test('money is not withdrawn to four kinds of bad address; to a good one it is p
   await page.locator('[data-testid=balance-pill][data-available="15000000"]').waitFor()
 })
 
-test('the drawer of a request says which payment covers it and where in its batch the payment stands', async () => {
+test('the drawer of a request shows the payment that covers it and its position in the batch', async () => {
   const page = await dashboard.open()
   await openAccountWithPasskey(dashboard, page)
   await page.goto(`${dashboard.origin}/funds`)

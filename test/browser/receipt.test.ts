@@ -71,7 +71,7 @@ test('a page that waits follows the receipt to the chain by itself', async () =>
   await page.getByText('This receipt is genuine').waitFor()
 })
 
-test('what was changed is named, and what is no receipt is refused in one line', async () => {
+test('a changed field is named, and an invalid receipt is refused in one line', async () => {
   const document = documentOf(entries[0]!, { payment, entries })
   const changed = await open({ ...document, entry: { ...document.entry, model: 'another' } })
   await changed.getByText('This receipt is not genuine').waitFor()
@@ -83,7 +83,7 @@ test('what was changed is named, and what is no receipt is refused in one line',
   await hostile.getByText('Invalid receipt: "created_at_ms" is out of range.').waitFor()
 })
 
-test('a receipt or a whole account’s bundle is verified from a file, and a payment left out of it is found', async () => {
+test('a receipt or an account’s bundle is verified from a file, and a missing payment is found', async () => {
   const page = await open(documentOf(entries[0]!, { payment, entries }))
   await page.locator('[data-testid=checks][data-ok=true]').waitFor()
   const { header, items } = historyOf(entries, [3, 2])

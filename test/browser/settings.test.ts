@@ -9,7 +9,7 @@ import { openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 
 const dashboard = dashboardSuite()
 
-test('whoever sets an amount to be warned below is warned at the bell, and Funds says what was set', async () => {
+test('a balance alert shows at the bell, and Funds shows its threshold', async () => {
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page)
   await page.getByRole('button', { name: 'Alerts: none' }).waitFor()
@@ -33,7 +33,7 @@ test('whoever sets an amount to be warned below is warned at the bell, and Funds
   await page.getByText('We’ll warn you when the balance falls below 30 USDC.').waitFor()
 })
 
-test('whoever types the account’s name closes it and is at the sign-in again, and the demo account stays', async () => {
+test('typing the account’s name closes it and returns to the sign-in, and the demo account stays', async () => {
   const page = await dashboard.open()
   await openAccountWithPasskey(dashboard, page)
   await page.goto(`${dashboard.origin}/settings`)
@@ -52,7 +52,7 @@ test('whoever types the account’s name closes it and is at the sign-in again, 
   await page.getByTestId('close-account').getByText('This is the sandbox’s demo account').waitFor()
 })
 
-test('money that is left is told before the account is closed, and by the service when it is tried', async () => {
+test('remaining money is shown before the account is closed, and the service refuses to close it', async () => {
   const page = await dashboard.open()
   await openAccountWithPasskey(dashboard, page)
   await page.goto(`${dashboard.origin}/funds`)
@@ -68,7 +68,7 @@ test('money that is left is told before the account is closed, and by the servic
   await dialog.getByRole('alert').filter({ hasText: '25 USDC is available' }).waitFor()
 })
 
-test('whoever adds a webhook sees its secret once, sends a test, and sees it delivered and sent again', async (t) => {
+test('a new webhook shows its secret once, and a test event is sent, delivered and resent', async (t) => {
   const received: string[] = []
   const receiver = createServer((incoming, outgoing) => {
     received.push(String(incoming.headers['webhook-id']))

@@ -218,7 +218,7 @@ test('wallets pay over x402', async (t) => {
     },
   )
 
-  await t.test('a 402 writes nothing, whoever asks and however often', async () => {
+  await t.test('a 402 writes nothing, for any caller and any number of requests', async () => {
     const before = await rows()
     const answers = await Promise.all(
       Array.from({ length: 50 }, () => ask({ 'idempotency-key': 'same', 'x-stainless-retry-count': '1' })),
@@ -419,7 +419,7 @@ test('wallets pay over x402', async (t) => {
     assert.equal((await balance('A'.repeat(20_000))).status, 400, 'more than the server reads of a head')
   })
 
-  await t.test('nobody sees, spends or is paid the credit of another wallet', async () => {
+  await t.test('no wallet can see, spend or withdraw the credit of another', async () => {
     const owner = await openX402Wallet(money, '0.1')
     const thief = await openX402Wallet(money, '0.1')
     const paid = { 'payment-signature': await owner.sign(await ask()) }

@@ -10,21 +10,21 @@ import { testDatabase } from '../support/postgres.ts'
 const root = new URL('../../', import.meta.url)
 const read = (file: string) => readFileSync(new URL(file, root), 'utf8')
 
-test('the runbooks know the freeze of a chain that has too little by the number it is told with', () => {
+test('the runbooks have the number of the invariant that a chain shortfall violates', () => {
   const invariant = solvencyInvariant
   assert.match(read('ARCHITECTURE.md'), new RegExp(`^\\| ${invariant} \\| the chain matches the ledger`, 'm'))
   assert.match(read('docs/runbooks/ledger-frozen.md'), new RegExp(`^\\| \`${invariant}\` \\| the chain has less`, 'm'))
   assert.match(read('docs/runbooks/reconcile-mismatch.md'), new RegExp(`the ledger is frozen with \`${invariant}\``))
 })
 
-test('the runbook of the relayer has every outcome that the service tells of a refill', () => {
+test('the runbook of the relayer has every outcome of a refill that the service logs', () => {
   const runbook = read('docs/runbooks/lost-relayer-gas.md')
   for (const alarm of Object.values(refillAlarms))
     assert.ok(runbook.includes(`\`${alarm}\``), `${alarm} is not in the runbook`)
 })
 
-// Whoever types it at night has no time to find out which column or FROM is missing.
-test('every statement of the documentation is one that the database understands', async () => {
+// An operator on call has no time to find out which column or FROM is missing.
+test('the database accepts every statement of the documentation', async () => {
   const pages = readdirSync(new URL('docs', root), { recursive: true, encoding: 'utf8' })
     .filter((file) => file.endsWith('.md'))
     .map((file) => `docs/${file}`)

@@ -220,7 +220,7 @@ async function isWaiting(): Promise<boolean> {
   return rows.length > 0
 }
 
-test('after the drop the books are right, and a request of that month is gone for good wherever it is asked for', async () => {
+test('after the drop the ledger balances, and a request of that month is gone in every list and lookup', async () => {
   assert.equal((await penny.run(['audit'])).code, 0)
   const { base_url: baseUrl, api_key: apiKey } = penny.sandbox()
   const origin = baseUrl.slice(0, -'/v1'.length)

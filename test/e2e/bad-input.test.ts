@@ -247,7 +247,7 @@ test('a body that is too large and not JSON either is too large first', async ()
   assert.equal(answer.status, 413)
 })
 
-test('what is not offered is 404 and says so; what is called wrongly is 405', async () => {
+test('unsupported routes are 404 with an explanation; wrong methods are 405', async () => {
   for (const path of ['embeddings', 'completions', 'responses']) {
     const answer = await fetch(`${service.baseUrl}/${path}`, { method: 'POST', body: '{}' })
     const { error } = (await answer.json()) as { error: { code: string; message: string } }

@@ -108,7 +108,7 @@ test('an account whose money is on its way is not closed: held, withdrawn or arr
   await database.transaction((connection) => closeAccount(connection, owner, parse('0.1')))
 })
 
-test('a closed account is shut to its keys and its holder, and its books are as they were', async () => {
+test('a closed account refuses its keys and its holder, and its ledger is unchanged', async () => {
   const { database } = suite.service
   suite.upstream.answer = answerAtOnce
   const wallet = createWallet()
@@ -221,7 +221,7 @@ test('the closing waits for what moves the account’s money, and then sees it',
   assert.deepEqual([status, error.code, error.available_atomic], [409, 'account_not_closable', '1000000'])
 })
 
-test('a key, a wallet or a session that is asked for while the account is being closed is not given', async () => {
+test('no key, wallet or session is created while the account is being closed', async () => {
   const { database } = suite.service
   const wallet = createWallet()
   const client = new DashboardClient(suite.service)

@@ -202,7 +202,7 @@ test('penny keys restricts a key when it is created and later, and shows the res
   assert.deepEqual(await shown(), { models: null, max_cost: null, web_tools: null, ips: null })
 })
 
-test('a wrong call says what is right', async () => {
+test('a wrong command line prints the right usage', async () => {
   for (const [words, told] of [
     [['keys', 'create', '--name', 'a', '--models', 'gpt-9'], /unknown model "gpt-9"\. The models are .*gpt-5\.6-luna/],
     [['keys', 'create', '--name', 'a', '--ips', '10.0.0.0/40'], /"10\.0\.0\.0\/40" is not an address or CIDR block/],
@@ -328,7 +328,7 @@ test('penny keys list shows the keys of one account where one is named', async (
   )
 })
 
-test('penny accounts tells which accounts are closed, and such a one is given no key', async () => {
+test('penny accounts shows which accounts are closed, and no key is created in a closed one', async () => {
   const leaver = new DashboardClient({ origin: penny.sandbox().base_url.slice(0, -'/v1'.length) })
   const { account } = await leaver.post('/api/auth/wallet', await signedMessage(leaver, createWallet()))
   await leaver.delete('/api/account')
@@ -404,7 +404,7 @@ test('a suspended account is refused with 403 and can be resumed', async () => {
   assert.equal((await penny.run(['chat', 'Hi', '--no-web'])).code, 0)
 })
 
-test('a charge is given back only out of settled revenue, with a reason, and the books stay right', async () => {
+test('a charge is refunded only from settled revenue, with a reason, and the ledger balances', async () => {
   const { account_id: id, charged_atomic: charged } = await penny.json<Balance>(['balance'])
   const beyond = await penny.run(['accounts', 'adjust', id, '--amount', '20', '--reason', 'too much', '--yes'])
   assert.deepEqual([beyond.code, /settled revenue/.test(beyond.stderr)], [1, true])

@@ -14,7 +14,7 @@ const blockedMsMax = 300
 const messages = [{ role: 'user', content: 'What is a penny?' }]
 const suite = serviceSuite({ BLOCKED_MS_MAX: String(blockedMsMax) })
 
-test('bytes that are no request break a stream off, and are not answered in the middle of it', async () => {
+test('invalid request bytes abort a stream, and are not answered in the middle of it', async () => {
   const account = await suite.service.openAccount('25')
   suite.upstream.answer = (exchange) => exchange.send(created, text('one two three'))
   const line = open()
@@ -27,7 +27,7 @@ test('bytes that are no request break a stream off, and are not answered in the 
   assert.equal((await endedRow(suite.service, account)).status, 'cancelled')
 })
 
-test('bytes that are no request are a 400 where nothing else is being answered', async () => {
+test('invalid request bytes are a 400 when no response is in progress', async () => {
   const account = await suite.service.openAccount('25')
   suite.upstream.answer = answer
   const line = open()
@@ -39,7 +39,7 @@ test('bytes that are no request are a 400 where nothing else is being answered',
   assert.deepEqual(line.received.match(/HTTP\/1\.1 \d+/g), ['HTTP/1.1 200', 'HTTP/1.1 400'])
 })
 
-test('bytes that are no request wait for the answer before them, which is delivered to whom it is charged', async () => {
+test('invalid request bytes wait for the response before them, which is delivered to the client that pays for it', async () => {
   const account = await suite.service.openAccount('25')
   const asked = Promise.withResolvers<UpstreamExchange>()
   suite.upstream.answer = (exchange) => {

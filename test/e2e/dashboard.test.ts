@@ -190,7 +190,7 @@ test('a file for spreadsheets has no formula that somebody else wrote', async ()
   assert.ok(csv.includes(",'=SUM(A1),"))
 })
 
-test('a request is found by its id, by its completion’s id, and not by what is no id', async () => {
+test('a request is found by its id or its completion’s id, and not by an invalid id', async () => {
   const [row] = (await client.get('/api/requests?status=succeeded')).data
   for (const text of [row.id, row.id.toUpperCase(), row.id.replace('req_', 'chatcmpl-')]) {
     const { data } = await client.get(`/api/requests?find=${text}`)
@@ -315,7 +315,7 @@ test('the holder says below what to be warned, and the overview then gives the n
   assert.equal((await stranger.get('/api/session')).account.alerts.days_below, 3, 'everybody has their own')
 })
 
-test('rules of alerts are set by kind, in its unit, and what they say of the account is there at once', async () => {
+test('alert rules are set by kind, in its unit, and their state is visible immediately', async () => {
   const holder = await signInNew(suite.service, '4.2')
   const { data: rules } = await holder.get('/api/alerts/rules')
   alertContracts.listAlertRules.answer.parse(await holder.get('/api/alerts/rules'))
@@ -598,7 +598,7 @@ test('refunds by the operator are shown with their reason, in pages and in the e
   assert.deepEqual((await other.get('/api/adjustments')).data, [])
 })
 
-test('what is not wired up says so, and moves nothing', async () => {
+test('features that are not configured say so, and move nothing', async () => {
   const withdrawal = { amount: '1', recipient: `0x${'1'.repeat(40)}` }
   const refusal = await client.refusal('POST', '/api/withdrawals', withdrawal, { 'idempotency-key': 'a-form-of-mine' })
   assert.deepEqual(refusal, [503, 'settlement_delayed'])

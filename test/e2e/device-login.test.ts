@@ -171,7 +171,7 @@ test('codes cannot be guessed: a network and an account get few tries', async ()
   assert.ok(statuses.filter((status) => status === 404).length <= 31)
 })
 
-test('a program that polls too early is told to slow down, and the name of a machine has no control characters', async () => {
+test('a program that polls too early gets slow_down, and the name of a machine has no control characters', async () => {
   const response = await send('/api/auth/device', { machine: 'a\u001b[31m\u202edb' })
   const started = (await response.json()) as Started
   const person = await signInNew(suite.service)

@@ -150,7 +150,7 @@ test('a missing key, pending migrations, a wrong chain, missing contracts and an
   )
 })
 
-test('https without a trusted proxy is named: everybody would count as one client', async () => {
+test('https without a trusted proxy is reported: all clients would count as one', async () => {
   const https = { PUBLIC_URL: 'https://router.example.com' }
   const { code, findings } = await examine(https)
   assert.equal(code, 1)

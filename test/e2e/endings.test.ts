@@ -136,7 +136,7 @@ for (const stream of [false, true]) {
     assert.equal(answer.status, 400)
   })
 
-  test(`the upstream’s key is wrong, ${form}: void, and the customer is not told to mend it`, async () => {
+  test(`the upstream’s key is wrong, ${form}: void, and the error does not ask the customer to fix it`, async () => {
     const { row, answer } = await ask(refuses(401), { stream })
     assertVoid(row, 'failed', 'upstream_error')
     assert.equal(answer.status, 502)

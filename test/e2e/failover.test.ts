@@ -246,7 +246,7 @@ async function upstreamOf(row: { readonly id: string }) {
   return [stored.provider, stored.attempts, stored.upstream_cost]
 }
 
-test('the row, the metrics and the operator’s page say who served, how often was asked, what it cost us and the margin', async () => {
+test('the row, the metrics and the operator’s page show provider, attempts, cost and margin', async () => {
   const client = new DashboardClient(service)
   await client.post('/api/auth/wallet', await signedMessage(client, operator))
   const read = async () => {

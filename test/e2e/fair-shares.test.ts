@@ -104,7 +104,7 @@ test('input of more than ten bytes per token of the context is refused without c
   assert.deepEqual([refused.status, refused.code], [400, 'context_length_exceeded'])
 })
 
-test('whatever one account without money sends, another is served and the books are clean', async (t) => {
+test('whatever an account without money sends, another account is served and the ledger balances', async (t) => {
   const { service, upstream } = suite
   const hostile = await service.openAccount('0')
   const honest = await service.openAccount('5')

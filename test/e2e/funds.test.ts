@@ -106,7 +106,7 @@ test('from a wallet to test money, a paid request on chain, its receipt, and the
   assert.equal((await client.get('/api/balance')).available, '0')
 })
 
-test('what is sent to a closed account is credited, and the operator’s link lets its holder withdraw it', async () => {
+test('a deposit to a closed account is credited, and its holder can withdraw it with the operator’s link', async () => {
   const client = new DashboardClient({ origin: service.publicUrl })
   const wallet = createWallet()
   const { account } = await client.post('/api/auth/wallet', await signedMessage(client, wallet))

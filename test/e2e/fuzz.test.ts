@@ -13,7 +13,7 @@ after(() => service.stop())
 const count = 5_000
 
 // `npm run fuzz` does the same with a quarter of a million, and another seed each time.
-test('whatever is sent, the answer is a completion or a clean refusal, every one is counted, and the books balance', async () => {
+test('every input gets a completion or a clean refusal, every one is counted, and the ledger balances', async () => {
   const result = await fuzz(service, { seed: 20_260_101, count, atOnce: 8 })
   assert.deepEqual(result.problems, [])
   assert.equal(

@@ -170,7 +170,7 @@ async function everyKindOfDeed(origin: string): Promise<Visit> {
   }
 }
 
-test('what decides who may spend an account’s money is in the log, once each, with who did it and without a secret', () => {
+test('every change of who may spend an account’s money is logged once, with its actor and without a secret', () => {
   const { accountId, keyId, withdrawalId, wallets, network, secrets, left } = visit
   const trail = lines.filter(({ msg, account_id }) => msg === 'account' && account_id === accountId)
   const by = { method: 'local', network }

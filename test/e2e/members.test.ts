@@ -354,7 +354,7 @@ test('changes that wait for the account while their member is removed or demoted
   ])
   const ofDemoted = await race(
     () => [
-      demoted.refusal('POST', `/api/keys/${keyId}/roll`),
+      demoted.refusal('POST', `/api/keys/${keyId}/rotate`),
       demoted.refusal('POST', '/api/management-keys', { name: 'late', scopes: ['keys:write'] }),
     ],
     (connection) =>

@@ -26,7 +26,7 @@ async function readMetrics(from = service): Promise<ReadonlyMap<string, ParsedMe
   return parseMetrics(await response.text())
 }
 
-test('a page of metrics is valid from the first moment, and the books on it are right', async () => {
+test('the metrics page is valid from the first moment, and its ledger numbers are right', async () => {
   const page = await readMetrics()
   assert.equal(sampleValue(page, 'penny_ledger_frozen'), 0)
   assert.equal(sampleValue(page, 'penny_ledger_violations', { scope: 'recent' }) ?? 0, 0)
@@ -116,7 +116,7 @@ test('a search, a refusal, a void, a replay and a client that leaves are each co
   assert.equal(grown('penny_upstream_duration_seconds_count', { model, outcome: 'cancelled' }), 1)
 })
 
-test('books that are off by seven units say seven, and that the ledger is frozen', async () => {
+test('a ledger that is off by seven units reports seven, and that it is frozen', async () => {
   const broken = await startTestService({ environment: { AUDIT_MS: '1000' } })
   const account = await broken.openAccount('1')
   await (await postChat(broken, account.apiKey, question)).json()
@@ -127,7 +127,7 @@ test('books that are off by seven units say seven, and that the ledger is frozen
     assert.ok(sampleValue(page, 'penny_ledger_violations', { scope: 'recent' })! > 0)
     break
   }
-  // The answer is kept for a second, and the books are frozen after the metric is set.
+  // The answer is kept for a second, and the ledger is frozen after the metric is set.
   await until(async () => (await fetch(`${broken.origin}/readyz`)).status === 503)
   await broken.stop()
 })

@@ -132,7 +132,7 @@ test('beyond one dollar in flight requests get a 429 that asks to be retried', a
   assert.deepEqual(await raceWhilePaused(apiKey, 30, 21, 20_000), { 200: 9, 429: 21 })
 })
 
-test('a 402 says what is missing and what would fit', async () => {
+test('a 402 says how much is missing and which max_tokens would fit', async () => {
   const { apiKey } = await service.openAccount('0.01')
   const answer = await postChat(service, apiKey, { messages: question })
   const { error } = (await answer.json()) as { error: Record<string, unknown> }

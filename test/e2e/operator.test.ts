@@ -36,7 +36,7 @@ test('an operator sees the pages and their data, and the session says so', async
   for (const path of pages) assert.equal((await operator.send('GET', path, undefined, html)).status, 200, path)
 })
 
-test('to everybody else nothing of it exists: no session, another customer, an expired session, an API key', async () => {
+test('it is 404 for everyone else: no session, another customer, an expired session, an API key', async () => {
   const customer = await signInNew(service)
   const expired = new DashboardClient(service)
   await expired.post('/api/auth/wallet', await signedMessage(expired, wallet))
@@ -65,7 +65,7 @@ test('to everybody else nothing of it exists: no session, another customer, an e
 })
 
 // Nobody has to prove an owner address. Were it enough, everybody could register the operator's and be one.
-test('an account that names the operator’s wallet as its owner address is no operator', async () => {
+test('an account with the operator’s wallet as its owner address is not an operator', async () => {
   const customer = await signInNew(service)
   await service.database.query('update accounts set owner_address = $2 where id = $1', [
     customer.accountId,

@@ -23,7 +23,7 @@ async function stop(service: ChildProcess): Promise<void> {
 const accounts = async () =>
   (await penny.json<readonly { readonly id: string; readonly name: string }[]>(['accounts'])).map(({ id }) => id)
 
-test('given only the data folder a command is about the database that the service has, wherever that is', async (t) => {
+test('given only the data folder, a command uses the database of the service', async (t) => {
   const { url, database, drop } = await testDatabase()
   atEnd(t, drop)
   await database.execute(`do $$ begin execute format('alter database %I set jit = on', current_database()); end $$`)

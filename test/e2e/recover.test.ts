@@ -28,7 +28,7 @@ const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const masterKey = 'a1'.repeat(32)
 const owner = '0x70997970c51812dc3a010c7d01b50e0d17dc79c8'
 
-test('books restored from an older copy are brought up to the chain: no payment is made twice, no unit is lost', async (t) => {
+test('a ledger restored from an older copy is brought up to the chain: no payment is made twice, no unit is lost', async (t) => {
   const house = await openHouse(t)
   const first = await house.start(house.databaseUrl)
   const { account, apiKey } = await openAccount(first)
@@ -50,7 +50,7 @@ test('books restored from an older copy are brought up to the chain: no payment 
   const lost = await accountOf(second, account)
   await second.stop()
 
-  // The books are gone; the copy is all there is. It must not serve before it knows what is paid.
+  // The ledger is lost; the copy is all there is. It must not serve before it knows what is paid.
   await penny(house, copyUrl, 'recover', '--freeze')
   const third = await house.start(copyUrl)
   assert.equal((await send(third, apiKey)).status, 503)
@@ -64,7 +64,7 @@ test('books restored from an older copy are brought up to the chain: no payment 
   // Running it again finds nothing more, new requests take new nonces, and everything settles.
   assert.equal((await send(third, apiKey)).status, 200)
   await settled(third)
-  // The last comparison may be one from before the books were right.
+  // The last comparison may be one from before the ledger was right.
   await until(async () => (await third.database.query('select from solvency where ok')).length > 0)
   const { stdout } = await penny(house, copyUrl, 'settle', 'status')
   assert.doesNotMatch(stdout, /failed|unknown/)

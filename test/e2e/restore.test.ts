@@ -73,7 +73,7 @@ test('a copy made after a stop is the same to the unit, and deposits that came l
   await penny('faucet', '--amount', '3')
   const after = await readLedger()
   await stop('SIGTERM')
-  // The chain is everybody's: it is not lost with the books.
+  // The chain is everybody's: it is not lost with the ledger.
   rmSync(join(dataDir, 'postgres'), { recursive: true })
   await copyBack(join(copy, 'postgres'), join(dataDir, 'postgres'))
 
@@ -112,7 +112,7 @@ async function readLedger(): Promise<Ledger> {
   }
 }
 
-/** Until every payment is on the chain and the chain was found to have what the books say. */
+/** Until every payment is on the chain and the chain was found to have what the ledger says. */
 async function settled(): Promise<void> {
   const open = /\n(unpaid|submitted|received|batched|unknown) /
   await until(async () => {

@@ -103,7 +103,7 @@ test('another API key of the same account cannot read the answer by its Idempote
   assert.deepEqual(await chargesOf(account), ['35', '35'])
 })
 
-test('of thirty equal requests with one key ten on each node join the first, and the others are told to retry', async () => {
+test('of thirty equal requests with one key, ten on each node join the first, and the others get a retryable error', async () => {
   const account = await service.openAccount('25')
   const begun = nextExchange()
   const first = ask(service, account, question, idempotent('d'))

@@ -44,7 +44,7 @@ test('a session opens nothing that is a key’s', async () => {
   }
 })
 
-test('without either, only what is public is answered', async () => {
+test('without either, only public routes answer', async () => {
   for (const contract of contracts.filter(({ access }) => access !== 'public')) {
     const client = new DashboardClient(suite.service)
     const answer = await client.send(contract.method, pathOf(contract), contract.method === 'GET' ? undefined : {})

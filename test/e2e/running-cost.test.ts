@@ -32,7 +32,7 @@ function costOf(frame: string): RunningCost | undefined {
   return (chunkOf(frame) as { running_cost?: RunningCost } | undefined)?.running_cost
 }
 
-test('a stream that asks for it tells its cost with the first output, in a chunk that adds nothing to the message', async () => {
+test('a stream with include_cost reports its cost with the first output, in a chunk that adds nothing to the message', async () => {
   const exchange = Promise.withResolvers<UpstreamExchange>()
   suite.upstream.answer = (each) => {
     each.send(created, text('one two three'))

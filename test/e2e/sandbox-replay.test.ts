@@ -37,7 +37,7 @@ async function rows(query: string): Promise<readonly Row[]> {
   return ((await response.json()) as { data: readonly Row[] }).data
 }
 
-test('a replay fills the past days through the ledger, and the books are clean', async () => {
+test('a replay fills the past days through the ledger, and the ledger balances', async () => {
   const counts = await replay('--days', '10', '--per-day', '40')
   assert.equal(counts.complete, true)
   assert.ok(counts.refused > 0 && counts.cancelled > 0 && counts.failed > 0, JSON.stringify(counts))
@@ -77,7 +77,7 @@ test('a second replay adds to the first, with keys of its own; the service’s o
   await assertCleanBooks()
 })
 
-test('Ctrl-C during a replay leaves clean books and nothing held', async () => {
+test('Ctrl-C during a replay leaves a balanced ledger and no holds', async () => {
   const child = penny.spawn(['sandbox', 'replay', '--days', '90', '--per-day', '200'])
   const exited = once(child, 'exit')
   let said = ''

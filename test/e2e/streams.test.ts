@@ -80,7 +80,7 @@ test('a stream is nothing but data lines: the role once and first, then deltas, 
   for (const head of heads) assert.deepEqual(head, heads[0])
 })
 
-test('a stream’s headers keep proxies from holding it back, and tell what was held but not what it will cost', async () => {
+test('a stream’s headers stop proxies from buffering it, and show the hold but not the charge', async () => {
   upstream.answer = answers(created, text('Hi'), completed())
   const account = await service.openAccount('25')
   const call = callChat(service, account, question, { headers: { 'accept-encoding': 'gzip, br' } })
@@ -149,7 +149,7 @@ test('an upstream may accept the request after the stream to the client has begu
   assert.equal((await endedRow(impatient, account)).charged_atomic, '35')
 })
 
-test('every silence is broken by a comment line, which is no output', async () => {
+test('keepalive comments are sent during silence, and are not output', async () => {
   const begun = Promise.withResolvers<UpstreamExchange>()
   upstream.answer = (exchange) => {
     exchange.send(created, text('one'))
@@ -209,7 +209,7 @@ test('a client that stops reading pauses the upstream; one that continues gets e
   assert.equal(Number((await endedRow(service, account)).charged_atomic), 10 + 5 * pour.pieces)
 })
 
-test('a reader that takes nothing for long is gone: the upstream is stopped, and what was generated is charged', async () => {
+test('a client that reads nothing for too long is disconnected: the upstream is stopped, and the generated output is charged', async () => {
   const pouring = Promise.withResolvers<Pouring & { exchange: UpstreamExchange }>()
   upstream.answer = async (exchange) => {
     const pour = { bytes: 0, pieces: 0, exchange }
@@ -239,7 +239,7 @@ test('a reader that never fetches a finished answer does not keep its connection
   assert.equal(await isWhole(await call.answer), false)
 })
 
-test('tokens leave at once: the connection does not wait to fill packets', async () => {
+test('tokens are sent immediately: the connection does not wait to fill packets', async () => {
   upstream.answer = answers(created, text('Hi'), completed())
   const account = await service.openAccount('25')
   const arrival = nextArrival(account)

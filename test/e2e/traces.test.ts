@@ -132,7 +132,7 @@ test('the upstream gets the trace, and only when tracing is on', async () => {
   await upstream.close()
 })
 
-test('a collector that is away costs no request anything, and what was lost is counted', async () => {
+test('an unreachable collector delays no request, and lost spans are counted', async () => {
   const away = await startTestService({ environment: { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9' } })
   const { apiKey } = await away.openAccount('1')
   const answer = await postChat(away, apiKey, { messages: [{ role: 'user', content: 'Hi' }] })

@@ -76,7 +76,7 @@ async function refusingPasswords(t: TestContext): Promise<number> {
 }
 
 // A newcomer must not wait for a database before being told that the port is taken.
-test('a start whose port or data folder cannot be had is refused in one line, before anything is made', async (t) => {
+test('a start whose port or data folder is unavailable is refused in one line, before anything is created', async (t) => {
   const port = await listen(t, createServer())
   await assertOneLine(
     ['start'],

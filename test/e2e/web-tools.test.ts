@@ -125,7 +125,7 @@ test('a buffered question is searched for, read up and answered with citations, 
   assert.equal(body.usage.prompt_tokens, row.usage!.prompt_tokens)
 })
 
-test('streamed it is the same answer at the same price, with the tools’ activity told as it happens', async () => {
+test('streamed it is the same answer at the same price, with the tools’ activity streamed as it happens', async () => {
   const reader = await sandboxed.openAccount('25')
   const buffered = (await (await postChat(sandboxed, reader.apiKey, research)).json()) as Completion
   const call = callChat(sandboxed, reader, { ...research, stream: true, stream_options: { include_usage: true } })
@@ -368,7 +368,7 @@ for (const stream of [false, true]) {
   })
 }
 
-test('what is said in several rounds is one text in paragraphs, and citations point into the whole of it', async () => {
+test('text of several rounds is one text in paragraphs, and citations point into all of it', async () => {
   const cite = (url: string) => `It is a coin ([The penny](${url})).`
   upstream.answer = inTurn([
     [created, reasoning('Hm.'), text('Let me look.'), ...functionCall('web_search', { query: 'penny' }, 1)],
@@ -453,7 +453,7 @@ for (const [what, open] of [
   ['balance', (quote: bigint) => service.openAccount(`0.${String(quote + 100n).padStart(6, '0')}`)],
   ['key’s limit', (quote: bigint) => service.openAccount('25', { limit: (quote + 100n) as never })],
 ] as const) {
-  test(`a search that the ${what} does not allow is not made: the model is told and answers with what it has`, async () => {
+  test(`a search that the ${what} does not allow is not made: the model gets a note and answers with what it has`, async () => {
     const body = { messages, max_tokens: 1_000 }
     upstream.answer = answers(created, text('Hi'), completed())
     const first = await postChat(service, account.apiKey, body)
@@ -489,7 +489,7 @@ test('with search off a page is cut to what the quote leaves, and the answer to 
   assert.match(output, /=====$/)
 })
 
-test('with search off and nothing left for another round the answer ends with length, and is no error', async () => {
+test('with search off and nothing left for another round, the answer ends with length, not with an error', async () => {
   upstream.answer = inTurn([[created, ...functionCall('web_fetch', { url: 'https://example.com/coins' })]])
   const before = upstream.exchanges.length
   const { row, body } = await ask({ web_search: false, max_tokens: 20 })

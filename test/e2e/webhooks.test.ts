@@ -52,7 +52,7 @@ test('settings are changed only together with their row in the account log', asy
   assert.deepEqual(await settings(), before)
 })
 
-test('the account log tells who set, confirmed and removed the address for alerts', async () => {
+test('the account log says who set, confirmed and removed the address for alerts', async () => {
   const { database } = suite.service
   const client = await signInNew(suite.service, '1')
   const address = 'ops@example.com'
@@ -291,7 +291,7 @@ test('only public https addresses are taken, and names of private ones are never
   )
 })
 
-test('an endpoint that is gone, or fails for three days, is disabled, and the others are told', async (t) => {
+test('an endpoint that answers 410 or fails for three days is disabled, and other endpoints get an event', async (t) => {
   const client = await signInNew(suite.service)
   const [gone, watching, dead] = [await startReceiver(t, 410), await startReceiver(t), await startReceiver(t, 500, 500)]
   const first = await client.post('/api/webhooks', { url: gone.url, types: ['key.created'] })
@@ -357,7 +357,7 @@ test('an endpoint that falls too far behind is disabled, and only what it wants 
 })
 
 // An endpoint with nothing to send rests until an event wakes it.
-test('no event is overlooked that is written while its endpoint comes to rest', async (t) => {
+test('no event is missed that is written while its endpoint becomes idle', async (t) => {
   const client = await signInNew(suite.service)
   const receiver = await startReceiver(t)
   const { id } = await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })

@@ -20,7 +20,7 @@ for (const [what, place] of [
   ['the data of', 'data'],
   ['the write-ahead log of', 'log'],
 ] as const) {
-  test(`a disk that is full of ${what} the database costs nobody a unit, and service goes on when there is room again`, async (t) => {
+  test(`a disk that is full of ${what} the database loses no money, and service resumes when there is space again`, async (t) => {
     const disk = await SmallDisk.mount(diskMegabytes)
     if ('refusal' in disk) {
       assert.notEqual(process.getuid?.(), 0, disk.refusal)

@@ -27,7 +27,7 @@ const pollMs = 5
 for (const [index, file] of files.entries()) {
   if (index === 0) continue
 
-  test(`${file} lands while two nodes hold and end requests, and the books balance`, async (t) => {
+  test(`${file} is applied while two nodes hold and end requests, and the ledger balances`, async (t) => {
     const { database, url } = await databaseBefore(t, index)
     const traffic = await openTraffic(t, database, url)
     await traffic.untilEnded(200)
@@ -61,7 +61,7 @@ for (const [index, file] of files.entries()) {
   })
 }
 
-test('functions are replaced while two nodes hold and end requests, and the books balance', async (t) => {
+test('functions are replaced while two nodes hold and end requests, and the ledger balances', async (t) => {
   const { database, url, folder } = await databaseBefore(t, files.length)
   const traffic = await openTraffic(t, database, url)
   await traffic.untilEnded(200)

@@ -35,7 +35,7 @@ for (const [what, state] of [
   ['an I/O error', '58030'],
   ['no answer in time', '57014'],
 ] as const) {
-  test(`${what} for a hold: the request is told at once to come back, and holds nothing`, async () => {
+  test(`${what} for a hold: the request gets a retryable error immediately, and holds nothing`, async () => {
     await refuseWhile('holds', state, async () => {
       for (const headers of [{}, { 'idempotency-key': 'a' }] as Record<string, string>[]) {
         const answer = await postChat(suite.service, account.apiKey, { messages }, { headers })

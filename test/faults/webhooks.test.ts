@@ -10,7 +10,7 @@ import { runRound } from './runner.ts'
 
 const size = { kills: 40, postgresKills: 6 }
 
-test('no event is lost and none changes, whatever is killed between a request and the receiver of its webhook', async (t) => {
+test('no webhook event is lost or changed, whichever process is killed between request and receiver', async (t) => {
   const seed = seedOf('FAULT_SEED')
   const coverage = new Coverage()
   const postgres = await PostgresServer.start()

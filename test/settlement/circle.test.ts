@@ -519,7 +519,7 @@ test('a fee that the gateway does not tell counts as taken, and calls a person',
   assert.equal(
     bench.gateway.balance(account.address),
     50_000n + feeMax - 10_000n,
-    'the chain has more than the books say',
+    'the chain has more than the ledger says',
   )
   assert.deepEqual(await findViolations(bench.database, [account.id]), [])
   assert.deepEqual(bench.alarms, ['a withdrawal’s fee is not known'])

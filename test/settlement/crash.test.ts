@@ -98,7 +98,7 @@ async function payOut(t: TestContext, money: MoneyService): Promise<void> {
   assert.equal((await usdcOf(money, operator)) - before, earned)
 }
 
-/** Nothing is open, the books balance, and the chain has what they say. */
+/** Nothing is open, the ledger balances, and the chain has what they say. */
 async function assertExact(money: MoneyService, account: MoneyAccount): Promise<void> {
   const { database } = money.service
   await until(async () => {

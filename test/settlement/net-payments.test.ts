@@ -355,7 +355,7 @@ test('an account that stays locked holds up no other account’s payments', asyn
   await assertSettled(bench, accounts)
 })
 
-test('a payment whose entries cannot be read calls a person, and holds up no other account’s payments', async () => {
+test('a payment whose entries cannot be read raises an alarm, and delays no other account’s payments', async () => {
   const { database } = bench
   const accounts = [await bench.openAccount(10_000n), await bench.openAccount(10_000n)] as const
   const [broken, other] = accounts

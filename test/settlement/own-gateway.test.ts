@@ -99,7 +99,7 @@ function isFinal(states: readonly string[]): boolean {
   return states.every((state) => state === 'completed')
 }
 
-test('payments are confirmed from the list of changes, and a process that is started anew goes on where the last one was', async (t) => {
+test('payments are confirmed from the list of changes, and a restarted process continues where the last one stopped', async (t) => {
   const house = await openHouse(t)
   const { url } = await house.start()
   const account = await house.openAccount(url)
@@ -170,7 +170,7 @@ test('a change reported before the payment’s id was stored is not lost, althou
   assert.deepEqual(await findViolations(house.database), [])
 })
 
-test('at a gateway whose database is another one, what it has lost is handed in again and paid once', async (t) => {
+test('payments that a gateway with another database has lost are submitted again and paid once', async (t) => {
   const house = await openHouse(t)
   const first = await house.start()
   const [account, other] = [await house.openAccount(first.url), await house.openAccount(first.url)]

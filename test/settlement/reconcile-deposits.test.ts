@@ -22,13 +22,13 @@ import { testDatabase } from '../support/postgres.ts'
 import { keys } from '../support/signing.ts'
 import { until } from '../support/until.ts'
 
-// Deposits that the node's logs do not tell are found by comparing the books with the chain.
+// Deposits that the node's logs do not tell are found by comparing the ledger with the chain.
 
 const deposits = depositSuite()
 const { openAccount, send, round, balanceOf, untilCredited, onChain, alarms, cleanUps } = deposits
 const transferTopic = toEventSelector('Transfer(address,address,uint256)')
 
-test('books of many accounts are compared with the chain in few calls, and one by one where a node takes no more', async () => {
+test('many accounts are compared with the chain in few calls, and one by one where a node accepts no more', async () => {
   const fresh = await testDatabase()
   cleanUps.push(() => fresh.drop())
   const { database } = fresh
@@ -71,7 +71,7 @@ test('books of many accounts are compared with the chain in few calls, and one b
   assert.deepEqual({ ...(await look()), block: '' }, { ...report, block: '' })
 })
 
-// One address, several nodes behind it: what the late one says is of the past, and would freeze the books of everybody.
+// One address, several nodes behind it: what the late one says is of the past, and would freeze the ledger.
 test('a node that is behind the ledger is not compared with it', async () => {
   const { database, chain } = deposits.parts
   const account = await openAccount()
@@ -126,7 +126,7 @@ test('a deposit whose log the node never sent is found by the contract’s balan
   assert.deepEqual(alarms, ['deposits were missing from the logs of the chain node'])
 })
 
-test('a deposit in a block that was not read yet is no deposit that the logs kept back', async () => {
+test('a deposit in a block that was not read yet does not count as missing from the logs', async () => {
   const { chain, gatewayClient } = deposits.parts
   const account = await openAccount()
   await send(account.address, 650_000n)

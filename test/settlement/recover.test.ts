@@ -30,7 +30,7 @@ import {
 import { keys, ownerAddress, terms } from '../support/signing.ts'
 import { newWallet } from '../support/wallet-payments.ts'
 
-// Books of an older copy, before a gateway that has gone on. What is paid out is in the chain's log: see test/e2e/recover.test.ts.
+// A ledger restored from an older copy, and a gateway that is ahead of it. What is paid out is in the chain's log: see test/e2e/recover.test.ts.
 
 const bench = settlementSuite()
 const gapMax = 2_048
@@ -44,7 +44,7 @@ function recover(database: Database = bench.database): Promise<Recovery> {
   return recoverPayments({ database, ...ends, gapMax, onProgress: (...told) => void progress.push(told) })
 }
 
-/** A transfer that the gateway has made and the books have forgotten. */
+/** A transfer that the gateway has made and the ledger does not have. */
 function transferred(use: NonceUse, { id: account, address }: BenchAccount, sequence: bigint, amount: bigint): void {
   const [from, to] = use === 'return' ? [terms.seller, address] : [address, terms.seller]
   const id = randomUUID()
@@ -233,7 +233,7 @@ function dyingAt(words: string): Database {
   }
 }
 
-/** A transfer between a wallet and the seller that the books have forgotten. */
+/** A transfer between a wallet and the seller that the ledger does not have. */
 function paidByWallet(from: string, to: string, amount: bigint, nonce: string): void {
   const id = randomUUID()
   bench.gateway.transfers.set(id, { id, from, to, amount, nonce, status: 'completed' } as never)

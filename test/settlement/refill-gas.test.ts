@@ -18,7 +18,7 @@ async function revenue(): Promise<bigint> {
   return bench.gateway.balance(terms.seller)
 }
 
-test('gas is refilled once, and a person is called when it does not show: a node that stands still costs one refill', async () => {
+test('gas is refilled once, and an alarm is raised when it does not arrive: a stalled node costs one refill', async () => {
   const account = await bench.openAccount(10_000_000n)
   for (let count = 0; count < 3; count += 1) {
     await pay(bench, account, 2_000_000n, 2_000_000n)

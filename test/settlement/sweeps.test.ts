@@ -194,7 +194,7 @@ test('a restored ledger that lacks sweeps tries the next nonces immediately, unt
   assert.deepEqual(await sweepsOf(account), ['failed', 'failed', 'failed', 'credited'])
 })
 
-test('what has waited for long is asked for once a minute, not in every round', async () => {
+test('arrivals that wait for long are checked once a minute, not in every round', async () => {
   const account = await openAccount()
   await send(account.address, 1n)
   await round()

@@ -117,7 +117,7 @@ test('a changed owner waits, a withdrawal under way is not redirected, and its o
   assert.equal(bench.gateway.paid.get(other), 500n)
 })
 
-test('an order whose reply was lost is paid to its owner, once, though the owner changes before it is asked again', async () => {
+test('a withdrawal whose reply was lost is paid once, to its owner, even if the owner changes before the retry', async () => {
   const account = await openOwned(10_000n)
   const before = bench.gateway.paid.get(ownerAddress) ?? 0n
   for (const fault of ['hung up', 'refused connection'] as const) {
@@ -166,7 +166,7 @@ test('an attacker with only the database cannot redirect a withdrawal: the signe
   await assertSettled(bench, [account])
 })
 
-test('more than an hour has room for is refused when it is asked for, and given back when it was taken before', async () => {
+test('a withdrawal above the maximum is refused, and returned if it was accepted before', async () => {
   const amount = fromAtomic(payOutMax + 1n)
   const account = await openOwned(amount)
   const message = /100000\.000001 USDC cannot be withdrawn in one go: the maximum is 100000 USDC/
@@ -190,7 +190,7 @@ test('more than an hour has room for is refused when it is asked for, and given 
   await assertSettled(bench, [account])
 })
 
-test('a payout above what an hour has room for is refused when it is asked for, and ends when it was taken before', async () => {
+test('a payout above the maximum is refused, and ends if it was accepted before', async () => {
   const read = async () => 2n * payOutMax
   const most = /cannot be paid out in one go: the maximum is 100000 USDC/
   await assert.rejects(requestPayout(bench.database, 'all', payoutAddress, read), most)
@@ -482,7 +482,7 @@ function chainOf(gateway: typeof bench.gateway): Chain {
   } as unknown as Chain
 }
 
-test('a payout takes what was earned, never what is owed back, however many are asked for at once', async () => {
+test('payouts take earned revenue and never money that is owed back, even concurrently', async () => {
   const account = await openGiven(10_000n, 1_000n)
   await pay(bench, account, 4_000n, 300n)
   const read = async () => bench.gateway.balance(terms.seller)

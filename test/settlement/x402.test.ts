@@ -390,7 +390,7 @@ test('receipts of a wallet are signed without a transfer, and prove that they we
   assert.deepEqual([report.totals.entries, report.totals.unpaid, report.totals.waiting], [3n, 0n, 0n])
 })
 
-test('solvency finds a seller that has spent, or books that promise, more than wallets are owed; refunds wait for it', async () => {
+test('solvency finds a seller that spent, or a ledger that promises, more than wallets are owed; refunds wait for it', async () => {
   const { database, gateway, parts } = bench
   const seller = terms.seller
   const chain = {

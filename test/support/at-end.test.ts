@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { atEnd } from './at-end.ts'
 
-test('what was opened last is undone first, and one failure leaves nothing behind', async () => {
+test('cleanups run in reverse order, and one failure leaves nothing behind', async () => {
   const hooks: (() => unknown)[] = []
   const t = { after: (hook: () => unknown) => void hooks.push(hook) }
   const undone: string[] = []

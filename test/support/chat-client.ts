@@ -35,7 +35,7 @@ export function callChat(
   return { answer, leave: () => void outgoing.destroy() }
 }
 
-/** The blocks of an event stream, one at a time: what is not asked for is not read. Ends early when the stream breaks. */
+/** The blocks of an event stream, one at a time, read on demand. Ends early when the stream breaks. */
 export async function* framesOf(answer: IncomingMessage): AsyncGenerator<string, void, undefined> {
   let rest = ''
   for await (const text of answer.setEncoding('utf8')) {

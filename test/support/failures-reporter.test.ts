@@ -9,7 +9,7 @@ import { atEnd } from './at-end.ts'
 
 const reporter = fileURLToPath(new URL('./failures-reporter.ts', import.meta.url))
 
-test('of a run, the reporter tells what failed, where and why, and nothing else', (t) => {
+test('the reporter prints what failed, where and why, and nothing else', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'penny-failures-'))
   atEnd(t, () => rmSync(folder, { recursive: true }))
   writeFileSync(

@@ -283,7 +283,7 @@ export function expectClosing(model: Model): boolean {
   return true
 }
 
-/** The equation that solvency checks: the chain has what the books owe the account. */
+/** The equation that solvency checks: the chain has what the ledger owes the account. */
 export function owedOnChain(model: Model): bigint {
   const leaving = sum(openWithdrawals(model).map(({ amount }) => amount))
   return model.gateway + model.credit + held(model) + unsettled(model) + leaving

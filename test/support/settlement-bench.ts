@@ -169,12 +169,12 @@ export async function accountOf({ database }: SettlementBench, { partition, id }
   return (await findAccount(database, partition, id))!
 }
 
-/** When nothing is open: the books balance, and the gateway has for everybody what they say, to the unit. */
+/** When nothing is open: the ledger balances, and the gateway has for everybody what they say, to the unit. */
 export async function assertSettled(bench: SettlementBench, accounts: readonly BenchAccount[]): Promise<void> {
   const { database, gateway } = bench
   assert.deepEqual(await findViolations(database), [])
   for (const account of accounts) {
-    assert.equal(gateway.balance(account.address), await ownedOf(bench, account), 'at the gateway as in the books')
+    assert.equal(gateway.balance(account.address), await ownedOf(bench, account), 'at the gateway as in the ledger')
   }
   const [sums] = await database.query<Record<'earned' | 'paid_out' | 'payout_fees' | 'withdrawn', bigint>>(
     `select (select coalesce(sum(paid), 0) from accounts)::bigint as earned,

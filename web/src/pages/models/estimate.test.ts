@@ -17,7 +17,7 @@ test('each request is rounded up on its own', () => {
   assert.deepEqual(estimate(tiny, workload), { perRequest: 1n, perMonth: 3n })
 })
 
-test('a workload that is no set of whole numbers is refused field by field', () => {
+test('a workload with invalid numbers is refused field by field', () => {
   assert.deepEqual(workloadProblems(defaultWorkload), {})
   const wrong = { input: '', cached: '101', output: '1.5', searches: '-1', requests: '99999999999999999999' }
   assert.deepEqual(Object.keys(workloadProblems(wrong)), ['input', 'cached', 'output', 'searches', 'requests'])

@@ -8,7 +8,7 @@ const lane: Lane = { model: 'gpt-5.6-terra', messages: [], requestIds: [] }
 const abilities = { efforts: ['low', 'high'], hasWebTools: true }
 const done = (changed: Partial<Answer>): Answer => ({ ...emptyAnswer('a', 'm'), state: 'done', ...changed })
 
-test('what is quoted, sent and copied is one body, without what was left empty', () => {
+test('quote, request and copied code have the same body, without empty fields', () => {
   assert.deepEqual(bodyOf(settings, lane, 'Hi', abilities), {
     model: 'gpt-5.6-terra',
     messages: [{ role: 'user', content: 'Hi' }],

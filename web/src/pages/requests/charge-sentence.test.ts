@@ -11,7 +11,7 @@ const succeeded = {
   ended_at: '2026-11-15T12:00:00Z',
 } as const
 
-test('what was held, used and returned is said to the atomic unit', () => {
+test('held, used and returned amounts are shown to the atomic unit', () => {
   assert.equal(chargeSentence(succeeded), 'We held $0.004210, used $0.001873, returned $0.002337.')
   assert.match(
     chargeSentence({ ...succeeded, status: 'failed', charged_atomic: '0' }),

@@ -8,7 +8,7 @@ const alerts = (balance_below: string | null, days_below: number | null) => ({
   days_below,
 })
 
-test('what is warned of is said in one sentence, also when it is nothing', () => {
+test('the active alerts are summarized in one sentence, also when there are none', () => {
   assert.equal(alertWords(alerts(null, 3)), 'We’ll warn you when less than 3 days of balance remain.')
   assert.equal(alertWords(alerts('2.5', null)), 'We’ll warn you when the balance falls below 2.5 USDC.')
   assert.equal(
@@ -18,7 +18,7 @@ test('what is warned of is said in one sentence, also when it is nothing', () =>
   assert.equal(alertWords(alerts(null, null)), 'Low-balance warnings are off.')
 })
 
-test('of the rules only what was changed is sent, and a threshold must be a number of its unit', () => {
+test('only changed rules are sent, and a threshold must be a number of its unit', () => {
   const rule = {
     object: 'alert_rule',
     kind: 'spend_day',

@@ -16,7 +16,7 @@ test('the strip has a day of steps, the newest last, and gaps where the service 
   assert.deepEqual(new Set(slots.slice(0, -3)), new Set(['gap']))
 })
 
-test('one bad step in a day is not 100 %, and what was never used has no share', () => {
+test('one bad step in a day is not 100 %, and an unused service has no percentage', () => {
   assert.equal(share([...Array.from({ length: 999 }, () => 'working' as const), 'failing']), '99.9 %')
   assert.equal(share(['working', 'gap', 'off', 'unused']), '100 %')
   assert.equal(share(['gap', 'unused']), 'no data')

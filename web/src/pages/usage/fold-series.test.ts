@@ -46,7 +46,7 @@ test('a model has the same colour in every chart of a page, another than every o
   )
 })
 
-test('a model that is large in one chart alone has a colour, and what is small everywhere is "Other"', () => {
+test('a model that is large in only one chart has a colour, and one that is small everywhere is "Other"', () => {
   const groups = [
     ...['a', 'b', 'c', 'd'].map((name) => group(name, [{ spend: 200, requests: 1 }])),
     group('dear and rare', [{ spend: 20, requests: 1 }]),
