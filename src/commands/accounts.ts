@@ -4,9 +4,10 @@ import { dueRulesOf } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import {
   type Account,
+  accountsPerPage,
   createAccount,
   findAccount,
-  listAccounts,
+  pageAccounts,
   resumeAccount,
   suspendAccount,
 } from '../ledger/accounts.ts'
@@ -25,7 +26,10 @@ import { withDatabase } from './with-database.ts'
 
 export const accountsCommand: Command = {
   usage: [
-    ['penny accounts', 'List all accounts with available and held money and their status'],
+    [
+      'penny accounts',
+      `List the newest ${accountsPerPage.toLocaleString('en')} accounts with available and held money and their status; with --json, all accounts`,
+    ],
     ['penny accounts create', 'Create an empty account'],
     ['--name NAME', 'Its name'],
     [
@@ -73,12 +77,34 @@ export const accountsCommand: Command = {
 }
 
 const actions: Readonly<Record<string, (database: Database, invocation: Invocation) => Promise<void>>> = {
-  list: async (database, { output }) => printRows(output, (await listAccounts(database)).map(describe), { omit }),
+  list: (database, { output }) => printAccounts(database, output),
   create,
   suspend,
   resume,
   adjust,
   adjustments,
+}
+
+export async function printAccounts(database: Database, output: Output): Promise<void> {
+  const pages = pageAccounts(database)
+  if (output.json) {
+    // Written as they are read: there may be more accounts than memory.
+    let before = '[\n'
+    for await (const page of pages) {
+      for (const account of page) {
+        output.write(`${before}  ${JSON.stringify(describe(account))}`)
+        before = ',\n'
+      }
+    }
+    output.write(before === '[\n' ? '[]\n' : '\n]\n')
+    return
+  }
+  const { value: newest = [] } = await pages.next()
+  printRows(output, newest.map(describe), { omit })
+  if ((await pages.next()).done !== true)
+    output.write(
+      `These are the newest ${accountsPerPage.toLocaleString('en')} accounts. List all: penny accounts --json\n`,
+    )
 }
 
 async function create(database: Database, { options, config, output }: Invocation): Promise<void> {

@@ -1,5 +1,5 @@
 import type { Database } from '../db/database.ts'
-import { type Account, findAccountsNamed, listAccounts } from '../ledger/accounts.ts'
+import { type Account, findAccountsNamed, pageAccounts } from '../ledger/accounts.ts'
 import { findDemoAccount } from '../ledger/demo-account.ts'
 import { CommandError } from './command.ts'
 
@@ -22,8 +22,8 @@ export async function whichAccount(database: Database, named: string | boolean |
 }
 
 async function findUnnamed(database: Database): Promise<readonly Account[]> {
-  const accounts = await listAccounts(database)
-  if (accounts.length === 1) return accounts
+  const { value: newest = [] } = await pageAccounts(database).next()
+  if (newest.length === 1) return newest
   const demo = await findDemoAccount(database)
   return demo === undefined ? [] : [demo]
 }

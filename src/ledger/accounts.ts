@@ -59,13 +59,25 @@ export async function listPartitions(database: Database): Promise<readonly numbe
   return rows.map(({ partition }) => partition)
 }
 
-export async function listAccounts(database: Database): Promise<readonly Account[]> {
-  const rows = await database.query<AccountRow>(
-    `select ${columns} from accounts order by created_at, id limit 1000`,
-    [],
-  )
-  return rows.map(readAccount)
+export const accountsPerPage = 1_000
+
+/** All accounts, newest first, page by page. */
+export async function* pageAccounts(database: Database): AsyncGenerator<readonly Account[]> {
+  let last: PagedRow | undefined
+  do {
+    const rows: readonly PagedRow[] = await database.query<PagedRow>(
+      `select ${columns}, to_json(created_at) #>> '{}' as created_text from accounts
+        where $1::timestamptz is null or (created_at, id) < ($1, $2)
+        order by created_at desc, id desc limit ${accountsPerPage}`,
+      [last?.created_text ?? null, last?.id ?? null],
+    )
+    if (rows.length > 0) yield rows.map(readAccount)
+    last = rows.length < accountsPerPage ? undefined : rows.at(-1)
+  } while (last !== undefined)
 }
+
+/** With microseconds: a rounded cursor would repeat or skip accounts. */
+type PagedRow = AccountRow & { readonly created_text: string }
 
 /** Finds accounts by id, name, or the address of the wallet that pays over x402. Names need not be unique; two results show that. */
 export async function findAccountsNamed(database: Database, idOrName: string): Promise<readonly Account[]> {

@@ -5,8 +5,8 @@ export const usageReportGroups = ['day', 'model', 'key', 'account'] as const
 export type UsageReportGroup = (typeof usageReportGroups)[number]
 
 export type UsageReportLine = {
-  /** The values of the requested groups, by name. */
-  readonly group: Readonly<Partial<Record<UsageReportGroup, string>>>
+  /** The values of the requested groups, by column: of a key or an account its name and its id. */
+  readonly group: Readonly<Record<string, string>>
   readonly requests: number
   readonly failed: number
   readonly refused: number
@@ -16,11 +16,18 @@ export type UsageReportLine = {
   readonly charged: Usdc
 }
 
-const expressions: Readonly<Record<UsageReportGroup, string>> = {
-  day: `to_char(u.hour at time zone 'UTC', 'YYYY-MM-DD')`,
-  model: `case u.model when '' then '–' else u.model end`,
-  key: `coalesce((select k.name || ' ' || k.hint from api_keys k where k.partition = u.partition and k.id = u.key_id), u.key_id::text)`,
-  account: `coalesce((select a.name from accounts a where a.partition = u.partition and a.id = u.account_id), u.account_id::text)`,
+/** Names need not be unique, so ids are part of a group. */
+const columnsOf: Readonly<Record<UsageReportGroup, Readonly<Record<string, string>>>> = {
+  day: { day: `to_char(u.hour at time zone 'UTC', 'YYYY-MM-DD')` },
+  model: { model: `case u.model when '' then '–' else u.model end` },
+  key: {
+    key: `coalesce((select k.name || ' ' || k.hint from api_keys k where k.partition = u.partition and k.id = u.key_id), '')`,
+    key_id: 'u.key_id::text',
+  },
+  account: {
+    account: `coalesce((select a.name from accounts a where a.partition = u.partition and a.id = u.account_id), '')`,
+    account_id: 'u.account_id::text',
+  },
 }
 
 const rowsMax = 10_000
@@ -35,8 +42,10 @@ export async function reportUsage(
   },
 ): Promise<readonly UsageReportLine[]> {
   const { groups, days, accountId } = question
+  const columns = groups.flatMap((group) => Object.entries(columnsOf[group]))
+  const positions = columns.map((_, index) => index + 1).join(', ')
   const rows = await database.query<UsageReportRow>(
-    `select ${groups.map((group) => `${expressions[group]} as "group_${group}", `).join('')}
+    `select ${columns.map(([name, expression]) => `${expression} as "group_${name}", `).join('')}
             sum(u.succeeded + u.failed + u.cancelled)::bigint as requests, sum(u.failed)::bigint as failed,
             sum(u.refused)::bigint as refused, sum(u.prompt_tokens)::bigint as input_tokens,
             sum(u.completion_tokens)::bigint as output_tokens, sum(u.search_calls)::bigint as searches,
@@ -44,12 +53,12 @@ export async function reportUsage(
        from usage_hours u
       where u.hour >= date_trunc('day', clock_timestamp(), 'UTC') - ($1 - 1) * interval '1 day'
         and ($2::uuid is null or u.account_id = $2)
-      group by ${groups.map((_, index) => index + 1).join(', ')} order by ${groups.map((_, index) => index + 1).join(', ')}
+      group by ${positions} order by ${positions}
       limit ${rowsMax}`,
     [days, accountId ?? null],
   )
   return rows.map((row) => ({
-    group: Object.fromEntries(groups.map((group) => [group, row[`group_${group}`] ?? ''])),
+    group: Object.fromEntries(columns.map(([name]) => [name, row[`group_${name}`] ?? ''])),
     requests: Number(row.requests),
     failed: Number(row.failed),
     refused: Number(row.refused),
@@ -68,4 +77,4 @@ type UsageReportRow = {
   readonly output_tokens: bigint
   readonly searches: bigint
   readonly charged: bigint
-} & { readonly [Group in `group_${UsageReportGroup}`]?: string }
+} & { readonly [column: `group_${string}`]: string }
