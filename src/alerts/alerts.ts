@@ -23,16 +23,19 @@ export type Alert = {
 const listedMax = 100
 const resolvedDays = 30
 
-/** Open ones first, then the newest. */
+/** Open ones first, then the newest. With `keysMadeBy`, of the alerts about keys only those about keys that this person created. */
 export async function listAlerts(
   connection: Connection,
   { partition, accountId }: AccountRef,
   which: 'open' | 'all',
+  keysMadeBy?: string | undefined,
 ): Promise<readonly Alert[]> {
   const rows = await connection.query<AlertRow>(
     `select ${alertColumns} from alerts where partition = $1 and account_id = $2 and ($3 or resolved_at is null)
+        and ($4::uuid is null or kind <> 'key_limit' or subject in
+              (select k.id::text from api_keys k where k.partition = $1 and k.account_id = $2 and k.made_by = $4))
       order by resolved_at is not null, fired_at desc, kind, subject limit ${listedMax}`,
-    [partition, accountId, which === 'all'],
+    [partition, accountId, which === 'all', keysMadeBy ?? null],
   )
   return rows.map(readAlert)
 }

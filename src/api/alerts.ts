@@ -20,8 +20,8 @@ type RuleBody = BodyOf<typeof alertContracts.setAlertRule>
 export function routeAlerts(router: ApiRouter, services: ApiServices): void {
   const { database, site, sendsMail } = services
 
-  router.at(alertContracts.listAlerts).answer(async ({ owner }) => {
-    const alerts = await listAlerts(database, owner, 'all')
+  router.at(alertContracts.listAlerts).answer(async ({ owner, keysMadeBy }) => {
+    const alerts = await listAlerts(database, owner, 'all', keysMadeBy)
     return { object: 'list', data: alerts.map(renderAlert), has_more: false, next_cursor: null }
   })
 

@@ -1,5 +1,6 @@
 import { type AccountRef, accountRef } from '../db/account-ref.ts'
 import { derivedId } from '../db/derived-id.ts'
+import { isUuid } from '../db/uuid.ts'
 import { ServiceError } from '../errors.ts'
 import { checkSignInIsSafe } from '../http/origin.ts'
 import { type Account, findAccount } from '../ledger/accounts.ts'
@@ -142,9 +143,9 @@ export async function pageOf<Row extends Transfer>(
 }
 
 function readCursor(cursor: string): TransferCursor {
-  const [, instant, id] = /^(\d{4}-\d\d-\d\dT[\d:.]+Z)_([0-9a-f-]{1,40})$/.exec(cursor) ?? []
+  const [, instant, id] = /^(\d{4}-\d\d-\d\dT[\d:.]+Z)_(.{36})$/.exec(cursor) ?? []
   const at = new Date(instant ?? Number.NaN)
-  if (Number.isNaN(at.getTime()) || id === undefined) {
+  if (Number.isNaN(at.getTime()) || id === undefined || !isUuid(id)) {
     throw unusable('cursor', 'it must be the next_cursor of an earlier page')
   }
   return { at, id }

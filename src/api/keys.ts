@@ -235,7 +235,8 @@ function statusOf(key: ApiKey): RenderedKey['status'] {
   return key.expired ? 'expired' : 'active'
 }
 
-function readLimit(limit: string | null | undefined): Usdc | null | undefined {
+/** An amount of USDC; null removes a limit. */
+export function readLimit(limit: string | null | undefined): Usdc | null | undefined {
   return typeof limit === 'string' ? parse(limit) : limit
 }
 

@@ -4,11 +4,12 @@ import type { LimitWindow } from '../identity/api-keys.ts'
 import { changeMember, findMember, listMembers, type Member, removeMember } from '../identity/members.ts'
 import { renamePerson } from '../identity/people.ts'
 import { switchAccount } from '../identity/sessions.ts'
-import { format, parse, type Usdc } from '../money/usdc.ts'
+import { format, type Usdc } from '../money/usdc.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
 import { memberContracts } from '../openapi/contracts/members.ts'
 import { pageOf } from './funds.ts'
 import { requireRecentSignIn } from './gate.ts'
+import { readLimit } from './keys.ts'
 import { logAccountEvent } from './log-account-event.ts'
 import { type ApiRouter, type Call, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
@@ -127,8 +128,4 @@ export function renderLogRow({
     facts: { ...facts },
     created_at: createdAt.toISOString(),
   }
-}
-
-export function readLimit(limit: string | null | undefined): Usdc | null | undefined {
-  return typeof limit === 'string' ? parse(limit) : limit
 }

@@ -49,7 +49,7 @@ export function routeOverview(router: ApiRouter, { database }: ApiServices): voi
       readLatency(database, owner, { from: before, to: from, granularity }, 'none'),
       readBurn(owner),
       readBalance(database, owner),
-      listAlerts(database, owner, 'open'),
+      listAlerts(database, owner, 'open', keysMadeBy),
       listKeys(database, owner.accountId, keysMadeBy),
       listRequests(database, owner, {}, { limit: recentMax }),
     ])
@@ -68,15 +68,12 @@ export function routeOverview(router: ApiRouter, { database }: ApiServices): voi
         request_sent: recent.rows.some(({ status }) => status !== 'refused') || balance.charged > 0n,
       },
       recent: recent.rows.map(renderRequest),
-      // Members who may see only their own keys get no alerts about other keys.
-      alerts: alerts
-        .filter(({ kind, subject }) => kind !== 'key_limit' || keys.some(({ id }) => id === subject))
-        .map((alert) => ({
-          level: alert.level,
-          code: alert.kind,
-          message: alert.message,
-          href: alertHref(alert),
-        })),
+      alerts: alerts.map((alert) => ({
+        level: alert.level,
+        code: alert.kind,
+        message: alert.message,
+        href: alertHref(alert),
+      })),
     }
   })
 

@@ -1,4 +1,5 @@
 import type { AccountRef } from '../db/account-ref.ts'
+import { isUuid } from '../db/uuid.ts'
 import { ServiceError } from '../errors.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import { parseRequestId, type RequestId } from '../ledger/request-id.ts'
@@ -128,7 +129,7 @@ function foundBy(text: string): NonNullable<RequestFilter['found']> | null {
 }
 
 function readCursor(cursor: string): RequestId {
-  if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(cursor)) return cursor as RequestId
+  if (isUuid(cursor)) return cursor as RequestId
   throw unusable('cursor', 'it must be the next_cursor of an earlier page')
 }
 

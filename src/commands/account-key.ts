@@ -1,12 +1,11 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Config } from '../config/config.ts'
+import { isUuid } from '../db/uuid.ts'
 import { AccountKeys } from '../signer/account-keys.ts'
 import { checksummed } from '../signer/address.ts'
 import { loadMasterKey } from '../signer/master-key.ts'
 import { CommandError, type Invocation } from './command.ts'
-
-const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
 /**
  * Prints the custodial key of one account, from the master key alone: no database, no service, no network. With it the balance can be
@@ -14,7 +13,7 @@ const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
  */
 export async function printAccountKey({ words: [, id = ''], options, config, output }: Invocation): Promise<number> {
   const account = id.toLowerCase()
-  if (!uuid.test(account)) throw new CommandError('Which account? Give the full id: penny accounts key ID --yes', 2)
+  if (!isUuid(account)) throw new CommandError('Which account? Give the full id: penny accounts key ID --yes', 2)
   if (options.yes !== true) throw new CommandError(warning, 2)
   const { address, privateKey } = new AccountKeys(await masterKeyOf(config)).ofAccount(account)
   const key = { account, address: checksummed(address), private_key: `0x${privateKey.toString('hex')}` }

@@ -1,3 +1,4 @@
+import { isUuid } from '../db/uuid.ts'
 import { parseRequestId, type RequestId } from '../ledger/request-id.ts'
 import { InvalidAmountError, parse, type Usdc } from '../money/usdc.ts'
 import { CommandError } from './command.ts'
@@ -22,7 +23,7 @@ export function readAmountOrAll(option: string, text: string): Usdc | 'all' {
 
 /** The id of an order that is repeated. */
 export function readUuid(option: string, text: string): string {
-  if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(text)) return text
+  if (isUuid(text.toLowerCase())) return text
   throw new CommandError(`--${option} must be the UUID that the first attempt printed. Got "${text}".`, 2)
 }
 

@@ -1,3 +1,4 @@
+import { isUuid } from '../db/uuid.ts'
 import type { Output } from './command.ts'
 
 export type Row = Readonly<Record<string, string | number | null>>
@@ -70,7 +71,7 @@ function withDecimals(text: string, decimals: number): string {
 
 /** The beginning of an id names it well enough (every command takes it), and minutes are exact enough for a time. */
 function shorten(text: string): string {
-  if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text)) return text.slice(0, 8)
+  if (isUuid(text)) return text.slice(0, 8)
   if (/^\d{4}-\d{2}-\d{2}T[\d:.]+Z$/.test(text)) return text.slice(0, 16).replace('T', ' ')
   return text
 }

@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net'
 import { allowsLoopbackWebhooks } from '../config/config.ts'
 import { operatorActor, writeAccountLog } from '../db/account-log.ts'
 import type { Database } from '../db/database.ts'
+import { isUuid } from '../db/uuid.ts'
 import { type EventType, eventTypes } from '../db/write-event.ts'
 import type { Account } from '../ledger/accounts.ts'
 import { parsePostUrl } from '../tools/safe-post.ts'
@@ -201,8 +202,8 @@ function describe(endpoint: WebhookEndpoint): Record<string, string | null> {
 }
 
 async function whichEndpoint(database: Database, account: Account, id: string | undefined): Promise<WebhookEndpoint> {
-  const isId = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(id ?? '')
-  const endpoint = isId ? await findEndpoint(database, refOf(account), id!) : undefined
+  const isId = id !== undefined && isUuid(id.toLowerCase())
+  const endpoint = isId ? await findEndpoint(database, refOf(account), id) : undefined
   if (endpoint !== undefined) return endpoint
   throw new CommandError('Which endpoint? Give its id; penny webhooks list shows it.', 2)
 }

@@ -1,4 +1,5 @@
 import type { Database } from '../db/database.ts'
+import { isUuid } from '../db/uuid.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
 /** An account as the operator sees it. Amounts are current; `spend` covers the last 30 days. */
@@ -82,7 +83,7 @@ async function conditionOf(database: Database, text: string): Promise<Condition>
   if (text === '') return { condition: '$1::text is null', value: undefined }
   const lower = text.toLowerCase()
   const byIds = 'a.partition = any (array(select generate_series(0, 1023)::smallint)) and a.id = any ($1::uuid[])'
-  if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(lower)) return { condition: byIds, value: [lower] }
+  if (isUuid(lower)) return { condition: byIds, value: [lower] }
   if (/^0x[0-9a-f]{40}$/.test(lower)) {
     // A union, not an OR: with an OR over two columns and a subquery PostgreSQL reads every account.
     const found = await database.query<{ id: string }>(

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { type TestContext, test } from 'node:test'
+import { evaluateAccounts } from '../../src/alerts/alerts.ts'
 import { trimAccountLogs } from '../../src/db/account-log.ts'
 import type { AccountRef } from '../../src/db/account-ref.ts'
 import type { Connection } from '../../src/db/database.ts'
@@ -452,6 +453,27 @@ test('members below admin see and change only their own keys', async () => {
   assert.equal(key.status, 'revoked', 'a viewer has no keys')
 })
 
+test('members below admin get no alerts about keys of others, neither on Overview nor in the list', async () => {
+  const { account, owner } = await openAccount()
+  const developer = await signInMember(suite.service, account, 'developer')
+  const theirs = await owner.post('/api/keys', { name: 'of the owner', limit: '1' })
+  const own = await developer.post('/api/keys', { name: 'own', limit: '1' })
+  const { database } = suite.service
+  await database.query('update api_keys set spent = 900000 where id = any ($1::uuid[])', [[theirs.id, own.id]])
+  await evaluateAccounts(database, account.partition, [account.accountId])
+  const seen = async (client: DashboardClient) => {
+    const [list, overview] = [await client.get('/api/alerts'), await client.get('/api/overview')]
+    const isOfKey = ({ href }: Json) => href.startsWith('/keys/')
+    return [list.data.filter(isOfKey), overview.alerts.filter(isOfKey)].map((alerts) =>
+      alerts.map(({ href }: Json) => href.slice('/keys/'.length)).toSorted(),
+    )
+  }
+  const both = [theirs.id, own.id].toSorted()
+  assert.deepEqual(await seen(owner), [both, both])
+  assert.deepEqual(await seen(developer), [[own.id], [own.id]])
+  await database.query('update api_keys set spent = 0 where id = any ($1::uuid[])', [[theirs.id, own.id]])
+})
+
 test('a management key manages keys like a person does, cannot spend, and stops with its old secret', async () => {
   const { owner } = await openAccount()
   const made = await owner.post('/api/management-keys', { name: 'terraform', scopes: ['keys:write', 'log:read'] })
@@ -500,6 +522,11 @@ test('an account keeps its newest log entries, and pages go through all of them 
     names.push(...page.data.map(({ facts }: Json) => facts.name))
     cursor = page.has_more ? `&cursor=${encodeURIComponent(page.next_cursor)}` : ''
   } while (cursor !== '')
+  for (const id of ['abc', '-', '0'.repeat(36), 'f'.repeat(40)])
+    assert.deepEqual(await owner.refusal('GET', `/api/log?cursor=2026-01-01T00:00:00.000Z_${id}`), [
+      400,
+      'invalid_value',
+    ])
   assert.deepEqual(names.map(Number), [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
   await trimAccountLogs(suite.service.database, 4)
   assert.deepEqual(
