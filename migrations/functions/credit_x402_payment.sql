@@ -1,7 +1,9 @@
 -- Credits a payment that the gateway has accepted, once. The wallet's account is opened with its first one. False when it was
 -- credited before, or is not known.
 create function credit_x402_payment(p_partition smallint, p_call x402_payment_call) returns boolean
-language plpgsql as $$
+language plpgsql
+set lock_timeout = '200ms'
+as $$
 declare
   v_now   timestamptz;
   v_value bigint;

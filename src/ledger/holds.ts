@@ -1,6 +1,7 @@
 import { plainArray } from '../db/array-literal.ts'
 import type { Groups } from '../db/batch.ts'
 import { type Connection, type Database, isConnectionLost, isLockTimeout } from '../db/database.ts'
+import { retry } from '../db/retry.ts'
 import { ServiceError } from '../errors.ts'
 import { Turns } from '../fairness/turns.ts'
 import { type Usdc, zero } from '../money/usdc.ts'
@@ -73,14 +74,6 @@ export class Holds {
     laneOf,
     groups: this.#byAccount((...call) => this.#statements.place(...call), lockedCallsMax),
   })
-  readonly #paidPlaces = new PartitionQueues<PaidHoldCall, PlacedCall | 'used'>({
-    run: (_, calls) =>
-      Promise.all(
-        calls.map((call) => this.#underLease(() => this.#statements.payAndPlace(this.#options.database, call))),
-      ),
-    ...this.#ofKind('hold'),
-    isRepeated: isHoldRepeated,
-  })
   readonly #ends = new PartitionQueues<WholeEnd, End>({
     run: (partition, calls) => this.#statements.end(this.#options.database, partition, calls),
     ...this.#ofKind('end'),
@@ -115,6 +108,7 @@ export class Holds {
   /** Holds that are not decided yet. Their callers may have stopped waiting. */
   readonly #deciding = new Map<RequestId, Promise<HoldDecision | string>>()
   readonly #requests = new NodeRequests()
+  #isStopped = false
 
   constructor(options: HoldsOptions) {
     this.#options = {
@@ -149,8 +143,27 @@ export class Holds {
    * the payment's value as credit. `used`: the payment was credited for another request.
    */
   async placePaid(call: PaidHoldCall): Promise<HoldDecision | 'used'> {
-    const decision = await this.#decide(call.requestId, () => this.#paidPlaces.add(call.payer.partition, call))
+    const decision = await this.#decide(call.requestId, () => this.#payAndPlace(call))
     return decision === 'used' ? decision : requireDecision(decision)
+  }
+
+  /** Not batched: each call credits a payment of its own. A locked account delays its own calls only. */
+  async #payAndPlace(call: PaidHoldCall): Promise<PlacedCall | 'used'> {
+    const { database, onBatch } = this.#options
+    const run = async () => {
+      const startedMs = performance.now()
+      const placed = await this.#underLease(() => this.#statements.payAndPlace(database, call))
+      onBatch('hold', 1, performance.now() - startedMs)
+      return placed
+    }
+    let isLocked = false
+    return retry(
+      () => (isLocked ? this.#lockedTurns.take(run) : run()),
+      (error) => {
+        isLocked ||= isLockTimeout(error)
+        return isHoldRepeated(error) && !this.#isStopped
+      },
+    )
   }
 
   async #decide<Word extends string>(
@@ -270,6 +283,7 @@ export class Holds {
 
   /** Abandons the calls that the database does not answer. Their holds stay open; another node ends them. */
   stop(): void {
+    this.#isStopped = true
     for (const queues of this.#all()) queues.stop()
   }
 
@@ -302,15 +316,7 @@ export class Holds {
   }
 
   #all() {
-    return [
-      this.#places,
-      this.#paidPlaces,
-      this.#extensions,
-      this.#toolCalls,
-      this.#ends,
-      this.#checkpoints,
-      this.#refusals,
-    ]
+    return [this.#places, this.#extensions, this.#toolCalls, this.#ends, this.#checkpoints, this.#refusals]
   }
 
   async #withTimeout<Result>(

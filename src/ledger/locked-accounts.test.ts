@@ -14,10 +14,12 @@ import {
 } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { until } from '../../test/support/until.ts'
+import { newWallet, payFor, signedPayment } from '../../test/support/wallet-payments.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import type { HoldDecision, Payer } from './hold-calls.ts'
 import type { Holds } from './holds.ts'
 import { createRequestId } from './request-id.ts'
+import type { Wallet } from './wallet-accounts.ts'
 
 const ledger = ledgerSuite()
 /** Callers wait for as long as a test keeps an account locked, also on a slow machine. */
@@ -82,6 +84,30 @@ test('requests of other accounts are held, extended, checkpointed and charged wh
   assert.ok(['extended', 'ended'].includes(await extending))
   await holds.drained()
   await endOpen(holds, waiting)
+})
+
+test('payments of other wallets are credited and held while one wallet is locked', async (t) => {
+  const { database } = ledger
+  const holds = await openLedger(database, patient)
+  const wallets: Wallet[] = []
+  while (wallets.length < 3) {
+    const wallet = await newWallet(database)
+    if (wallet.partition === (wallets[0] ?? wallet).partition) wallets.push(wallet)
+  }
+  const [stuck, ...others] = wallets as [Wallet, ...Wallet[]]
+  const buy = (wallet: Wallet) => payFor(database, holds, signedPayment(wallet, 100n), 100n)
+  const end = async (decision: Awaited<ReturnType<typeof buy>>) => {
+    assert.ok(typeof decision !== 'string' && 'hold' in decision)
+    await holds.end(voided(decision.hold))
+  }
+  await end(await buy(stuck))
+  const release = await lockAccount(t, stuck)
+  const waiting = [buy(stuck), buy(stuck), buy(stuck)]
+  for (let turn = 0; turn < 3; turn += 1) for (const wallet of others) await end(await buy(wallet))
+  assert.deepEqual(await Promise.all(waiting.map(isSettled)), [false, false, false])
+  await release()
+  for (const decision of await Promise.all(waiting)) await end(decision)
+  await holds.drained()
 })
 
 /** A whole request, checkpoint and refusal included. */

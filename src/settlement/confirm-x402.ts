@@ -1,4 +1,4 @@
-import type { Database } from '../db/database.ts'
+import { type Database, isLockTimeout } from '../db/database.ts'
 import { registerWallet, walletOf } from '../ledger/wallet-accounts.ts'
 import {
   acceptedPayment,
@@ -130,7 +130,12 @@ export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
     else if (found.to === terms.seller && found.amount === payment.value) {
       const wallet = walletOf(payment)
       await registerWallet(database, wallet)
-      await creditPayment(database, wallet, acceptedPayment({ wallet, nonce: payment.nonce }, found.id))
+      try {
+        await creditPayment(database, wallet, acceptedPayment({ wallet, nonce: payment.nonce }, found.id))
+      } catch (error) {
+        if (!isLockTimeout(error)) throw error
+        await touchUndecided(database, payment)
+      }
     } else {
       onAlarm('the gateway has another payment under this nonce', { ...nameOf(payment), transfer: found.id })
       await touchUndecided(database, payment)
