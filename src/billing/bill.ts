@@ -27,7 +27,9 @@ export type BillTerms = {
   readonly input: InputText
 }
 
-// Output is counted piece by piece, and the upstream has a minimum of sixteen output tokens.
+// Only an upstream that never stops is cut. The upstream's tokenizer may make half as many tokens of a text as ours, and the end of a
+// correct answer must not be lost. Output is also counted piece by piece, and the upstream has a minimum of sixteen output tokens.
+const overflowFactor = 2
 const countingSlack = 256
 
 /**
@@ -202,9 +204,9 @@ export class Bill {
     this.#output.counted = tokens
   }
 
-  /** The upstream ignores its token limit: it wrote more than can be billed. */
+  /** The upstream ignores its token limit. What it wrote beyond the limit is not billed. */
   get overflowed(): boolean {
-    return this.#output.counted > this.#output.tokensMax + countingSlack
+    return this.#output.counted > overflowFactor * this.#output.tokensMax + countingSlack
   }
 
   get firstTokenMs(): number | undefined {

@@ -8,7 +8,7 @@ import { maxOutputTokensMin } from '../providers/model-request.ts'
 import type { Bill, Round } from './bill.ts'
 import type { CancelAllowance } from './cancel-allowance.ts'
 import type { HiddenReasoning } from './hidden-reasoning.ts'
-import { framedTokens } from './quote.ts'
+import { framedTokens, inputTokensLimit } from './quote.ts'
 import type { UpstreamUse } from './upstream-use.ts'
 
 /** How serving a request ended, before it is priced. */
@@ -92,7 +92,7 @@ async function billedUsage(served: ServedRound, parts: ChargingParts): Promise<R
   const round = served.bill.round!
   const usage = readUsage(served.usage)
   if (usage === undefined) return countUsage(served, parts)
-  if ('absurd' in usage || !fits(usage, round)) {
+  if ('absurd' in usage || !isPlausible(usage, round)) {
     parts.onRefusedUsage(usage, served.hold)
     return countUsage(served, parts)
   }
@@ -100,7 +100,10 @@ async function billedUsage(served: ServedRound, parts: ChargingParts): Promise<R
   // The client asked for fewer tokens than the upstream's minimum: bill at most what it asked for.
   const completionTokens = Math.min(usage.completionTokens, round.maxTokens)
   const reasoningTokens = Math.min(usage.reasoningTokens, completionTokens)
-  return { ...usage, completionTokens, reasoningTokens, source: 'upstream' }
+  const output = { completionTokens, reasoningTokens }
+  if (usage.promptTokens <= round.inputTokensMax) return { ...usage, ...output, source: 'upstream' }
+  parts.onRefusedUsage(usage, served.hold)
+  return { promptTokens: await countInput(round, parts), cachedTokens: 0, ...output, source: 'counted' }
 }
 
 const uncounted: RequestUsage = {
@@ -112,26 +115,31 @@ const uncounted: RequestUsage = {
 }
 
 /**
- * No round may cost more than planned: the next round would lack the money. Input and output are bounded separately: unused output
- * must not pay for input above its bound, or the same input would have two prices.
+ * A report that cannot be true is not billed at all. Input above its bound can be true: another tokenizer makes more tokens than ours of
+ * the same text, though never more than it has bytes. Then we count the input, because no round may cost more than planned and unused
+ * output must not pay for input; the output is billed as reported.
  */
-function fits(usage: Usage, { inputTokensMax, maxTokens }: Round): boolean {
+function isPlausible(usage: Usage, { input, maxTokens }: Round): boolean {
   if (usage.completionTokens > Math.max(maxTokens, maxOutputTokensMin)) return false
-  return usage.promptTokens <= inputTokensMax
+  return usage.promptTokens <= inputTokensLimit(input)
+}
+
+async function countInput({ input, inputTokensMax }: Round, parts: ChargingParts): Promise<number> {
+  return Math.min(framedTokens(await parts.countTokens(input.texts), input), inputTokensMax)
 }
 
 async function countUsage({ bill, upstream }: ServedRound, parts: ChargingParts): Promise<RequestUsage> {
-  const { input, inputTokensMax, maxTokens } = bill.round!
-  const [inputTokens, answerTokens, summaryTokens] = await Promise.all([
-    parts.countTokens(input.texts),
+  const round = bill.round!
+  const [promptTokens, answerTokens, summaryTokens] = await Promise.all([
+    countInput(round, parts),
     parts.countTokens([bill.answerText]),
     parts.countTokens([bill.reasoningText]),
   ])
   // Most reasoning is never shown. Its summary is a lower bound; the size of the encrypted item is a better one.
   const reasoningTokens = Math.max(summaryTokens, parts.hiddenReasoning.estimate(bill.modelId, bill.sealedBytes))
-  const completionTokens = Math.min(answerTokens + reasoningTokens, maxTokens)
+  const completionTokens = Math.min(answerTokens + reasoningTokens, round.maxTokens)
   const usage: RequestUsage = {
-    promptTokens: Math.min(framedTokens(inputTokens, input), inputTokensMax),
+    promptTokens,
     completionTokens,
     reasoningTokens: Math.min(reasoningTokens, completionTokens),
     cachedTokens: 0,

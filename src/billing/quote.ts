@@ -49,6 +49,11 @@ export async function boundQuotedInput(input: InputText, count: CountInput): Pro
   return isCounted ? Math.max(bound, countedBytesMin + overheadOf(input)) : bound
 }
 
+/** No tokenizer makes more tokens of this input. */
+export function inputTokensLimit(input: InputText): number {
+  return byteBound(input.texts) + overheadOf(input)
+}
+
 function overheadOf({ itemCount, schemaEntryCount = 0 }: InputText): number {
   return requestOverheadTokens + itemOverheadTokens * itemCount + entryOverheadTokens * schemaEntryCount
 }
