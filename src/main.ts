@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { commands } from './commands/all.ts'
 import { type Command, CommandError, commonOptions, type Output } from './commands/command.ts'
@@ -7,12 +6,13 @@ import { helpText } from './commands/help.ts'
 import { type Config, readConfig } from './config/config.ts'
 import { InvalidConfigError } from './config/setting-reader.ts'
 import { OperatorError, ServiceError } from './errors.ts'
+import { packageVersion } from './process/package-version.ts'
 
 /** Runs one command. Exit codes: 0 success, 1 failure, 2 wrong arguments. */
 async function main(argv: readonly string[]): Promise<number> {
   const [name, ...rest] = argv
   if (name === '--version' || name === '-v' || name === 'version') {
-    process.stdout.write(`penny ${version()}\n`)
+    process.stdout.write(`penny ${packageVersion}\n`)
     return 0
   }
   const found = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined
@@ -78,10 +78,6 @@ function describeUnknown(name: string): string {
   const near = didYouMean(name, Object.keys(commands))
   const guess = near === undefined ? '' : ` Did you mean "penny ${near}"?`
   return `Unknown command "${name}".${guess} penny --help lists all commands.`
-}
-
-function version(): string {
-  return (JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string }).version
 }
 
 function refuseUnreadWords(name: string, { wordsMax = 0 }: Command, words: readonly string[]): void {

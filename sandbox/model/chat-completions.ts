@@ -76,7 +76,7 @@ export function chunkWriter({ model, body }: ModelRequest): (event: ServerEvent)
   const head = {
     id: `chatcmpl-${randomBytes(12).toString('hex')}`,
     object: 'chat.completion.chunk',
-    created: nowSeconds(),
+    created: Math.floor(Date.now() / 1000),
     model,
   }
   const withUsage = isFields(body.stream_options) && body.stream_options.include_usage === true
@@ -147,8 +147,4 @@ function chatUsage(usage: unknown): unknown {
     prompt_tokens_details: input_tokens_details,
     completion_tokens_details: output_tokens_details,
   }
-}
-
-function nowSeconds(): number {
-  return Math.floor(Date.now() / 1000)
 }

@@ -6,7 +6,7 @@ import { writeEvent } from '../db/write-event.ts'
 import { listPartitions } from '../ledger/accounts.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import { queueAlertMail } from './emails.ts'
-import { type AlertKind, type AlertRule, alertKinds, decide } from './kinds.ts'
+import { type AlertKind, type AlertLevel, type AlertRule, alertKinds, decide } from './kinds.ts'
 import { type Measure, measureAccounts } from './measure.ts'
 import { readRulesOf } from './rules.ts'
 
@@ -14,7 +14,7 @@ import { readRulesOf } from './rules.ts'
 export type Alert = {
   readonly kind: AlertKind
   readonly subject: string
-  readonly level: 'warning' | 'error'
+  readonly level: AlertLevel
   readonly message: string
   readonly firedAt: Date
   readonly resolvedAt: Date | undefined
@@ -190,7 +190,7 @@ const alertColumns = 'kind, subject, level, message, fired_at, resolved_at'
 type AlertRow = {
   readonly kind: AlertKind
   readonly subject: string
-  readonly level: Alert['level']
+  readonly level: AlertLevel
   readonly message: string
   readonly fired_at: Date
   readonly resolved_at: Date | null

@@ -2,6 +2,9 @@
 export const alertUnits = ['usdc', 'days', 'times', 'percent', 'minutes', 'none'] as const
 export type AlertUnit = (typeof alertUnits)[number]
 
+export const alertLevels = ['warning', 'error'] as const
+export type AlertLevel = (typeof alertLevels)[number]
+
 type Kind = {
   readonly unit: AlertUnit
   /** `below`: fires below the threshold, and again only after the re-arm level was reached. `above`: the other way around. */

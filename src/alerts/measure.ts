@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { openPaymentStates, openWithdrawalStates } from '../ledger/states.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
-import type { AlertKind } from './kinds.ts'
+import type { AlertKind, AlertLevel } from './kinds.ts'
 
 /** One value of an account that a rule looks at, and what it means in words. Without a value there is nothing to warn of. */
 export type Measure = {
@@ -9,7 +9,7 @@ export type Measure = {
   /** The key or webhook endpoint that it is about; empty for the account. */
   readonly subject: string
   readonly value: bigint | undefined
-  readonly level: 'warning' | 'error'
+  readonly level: AlertLevel
   readonly words: string
 }
 

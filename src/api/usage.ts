@@ -37,9 +37,11 @@ const minuteRangeMsMax = 3 * hourMs
 export function routeUsage(router: ApiRouter, { database }: ApiServices): void {
   router.at(usageContracts.getUsage).answer(async ({ owner, query }) => {
     const question = questionOf(query, Date.now())
+    // Components are parts of the same requests, so they have no latency of their own.
+    const latencyGroup = query.group_by === 'component' ? 'none' : query.group_by
     const [steps, latencies, labels] = await Promise.all([
       stepsOf(owner, question, query.group_by),
-      query.latency === 'true' ? readLatency(database, owner, question, latencyGroup(query.group_by)) : undefined,
+      query.latency === 'true' ? readLatency(database, owner, question, latencyGroup) : undefined,
       query.group_by === 'key' ? keyNames(owner) : undefined,
     ])
     return renderUsage(question, query.group_by, steps, { latencies, labels, nowMs: Date.now() })
@@ -245,9 +247,4 @@ function renderLatency(latency: Latency | undefined): NonNullable<RenderedMeasur
     first_token_ms_p50: latency?.firstTokenMsP50 ?? null,
     first_token_ms_p95: latency?.firstTokenMsP95 ?? null,
   }
-}
-
-/** Components are parts of the same requests, so they have no latency of their own. */
-function latencyGroup(group: UsageGroup): 'none' | 'model' | 'key' | 'status' {
-  return group === 'component' ? 'none' : group
 }

@@ -1,4 +1,5 @@
 import type { Config } from '../config/config.ts'
+import { migrationsFolder } from '../db/migrate.ts'
 import { type Finding, failed, ok, skipped, warning } from '../doctor/finding.ts'
 import { checkDatabase } from '../doctor/ledger.ts'
 import { answersAsPenny, checkDataFolder, checkDisk, checkPort, checkRuntime } from '../doctor/machine.ts'
@@ -7,7 +8,6 @@ import { reasonOf } from '../errors.ts'
 import { loadCatalog } from '../run/catalog.ts'
 import type { Command, Output } from './command.ts'
 import { readSandboxFile } from './sandbox-file.ts'
-import { migrationsFolder } from './with-database.ts'
 
 export const doctorCommand: Command = {
   usage: [

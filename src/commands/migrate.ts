@@ -1,7 +1,7 @@
 import { type CitusReport, distributeLedger } from '../db/citus.ts'
-import { migrate, pendingMigrations } from '../db/migrate.ts'
+import { migrate, migrationsFolder, pendingMigrations } from '../db/migrate.ts'
 import { type Command, CommandError } from './command.ts'
-import { migrationsFolder, withDatabase } from './with-database.ts'
+import { withDatabase } from './with-database.ts'
 
 export const migrateCommand: Command = {
   usage: [

@@ -1,3 +1,5 @@
+import type { LimitWindow } from '../identity/api-keys.ts'
+
 // A month of a small team's traffic, made up. Pure: the same random numbers give the same plan.
 
 export type PlannedRequest = {
@@ -18,7 +20,7 @@ export type PlannedRequest = {
 export type PlannedKey = {
   readonly name: string
   readonly limit?: string
-  readonly limitWindow?: 'day' | 'week' | 'month'
+  readonly limitWindow?: Exclude<LimitWindow, 'lifetime'>
   /** Share of the traffic. */
   readonly weight: number
   readonly models: readonly string[]

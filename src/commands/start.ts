@@ -1,9 +1,10 @@
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
 import { type Config, isMasterKeyInline, refuseEmbeddedInProduction, removeSecrets } from '../config/config.ts'
 import { prepareDataDir } from '../db/data-dir.ts'
 import { removeDatabaseFile, writeDatabaseFile } from '../db/database-file.ts'
 import { loginLink } from '../identity/login-links.ts'
 import type { Usdc } from '../money/usdc.ts'
-import { notifyInit } from '../process/notify-init.ts'
 import { type Service, startService } from '../run/service.ts'
 import { announce } from './announce.ts'
 import { type Command, CommandError, type Output } from './command.ts'
@@ -12,6 +13,8 @@ import { openSandboxAccount } from './sandbox-account.ts'
 import { type SandboxFile, writeSandboxFile } from './sandbox-file.ts'
 import { aborted, type StopSignals, watchStopSignals } from './stop-signal.ts'
 
+const execute = promisify(execFile)
+const notifyMsMax = 5_000
 const masterKeyIgnored =
   'MASTER_KEY is ignored: this machine does not sign, because ROLES has no jobs. Remove the key from it.'
 const masterKeyInline =
@@ -45,7 +48,7 @@ export const startCommand: Command = {
       await Promise.race([announced, aborted(signals.stop)])
       // An announcement that a signal has cut short fails once the database is gone.
       announced.catch(() => {})
-      await notifyReadiness(config, 'ready')
+      await notifySystemd(config, '--ready')
     } catch (error) {
       // Stop the service: it would keep a failed command alive.
       await service.stop()
@@ -54,16 +57,23 @@ export const startCommand: Command = {
       progress.end()
     }
     const failure = await Promise.race([aborted(signals.stop), service.failed])
-    await notifyReadiness(config, 'stopping')
+    await notifySystemd(config, 'STOPPING=1')
     await stopService(service, config, signals, failure)
     if (failure !== undefined) throw new CommandError(failure.message)
     return 0
   },
 }
 
-/** A failed notification to systemd must not stop a running service. */
-async function notifyReadiness({ notifySocket }: Config, state: 'ready' | 'stopping'): Promise<void> {
-  await notifyInit(notifySocket, state).catch((error: Error) => say(`systemd was not notified: ${error.message}`))
+/**
+ * Notifies systemd that the service is ready or stopping, if systemd asked for it (`Type=notify`). Its socket takes datagrams,
+ * which Node cannot send to a unix socket; `systemd-notify` is part of every systemd. A failure must not stop a running service.
+ */
+async function notifySystemd({ notifySocket }: Config, state: '--ready' | 'STOPPING=1'): Promise<void> {
+  if (notifySocket === undefined) return
+  const env = { NOTIFY_SOCKET: notifySocket, PATH: '/usr/bin:/bin' }
+  await execute('systemd-notify', [state], { env, timeout: notifyMsMax }).catch((error: Error) =>
+    say(`systemd was not notified: ${error.message}`),
+  )
 }
 
 /** Undefined when a signal came first; then everything that was started is stopped again. */

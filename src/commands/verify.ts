@@ -1,15 +1,16 @@
 import { createReadStream } from 'node:fs'
 import { open } from 'node:fs/promises'
+import { createPublicClient, http, parseAbiItem, parseEventLogs, TransactionReceiptNotFoundError } from 'viem'
 import { reasonOf } from '../errors.ts'
-import { needsTransfer, type SignedPayment, whyNoTransfer } from '../receipts/payment.ts'
+import { type Batch, needsTransfer, type SignedPayment, whyNoTransfer } from '../receipts/payment.ts'
 import { InvalidReceiptError } from '../receipts/read-fields.ts'
 import { lineLengthMax } from '../receipts/read-lines.ts'
 import { type Receipt, readReceipt } from '../receipts/receipt.ts'
+import type { ReceiptDomain } from '../receipts/typed-data.ts'
 import { type BundleReport, verifyBundle } from '../receipts/verify-bundle.ts'
 import { type Check, verifyReceipt } from '../receipts/verify-receipt.ts'
 import { type Address, parseAddress } from '../signer/address.ts'
 import { receiptCrypto } from '../signer/receipt-crypto.ts'
-import { type BatchOnChain, createBatchOnChain } from './batch-on-chain.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { createCounter } from './counter.ts'
 
@@ -74,6 +75,39 @@ function readChain(url: string | boolean | undefined): BatchOnChain | undefined 
   if (url === undefined) return undefined
   if (!URL.canParse(String(url))) throw new CommandError(`--rpc must be the URL of a chain node; got "${url}".`, 2)
   return createBatchOnChain(String(url))
+}
+
+const batchSettled = parseAbiItem(
+  'event BatchSettled(uint64 indexed batchId, bytes32 indexed receiptRoot, uint256 authorizationCount, uint256 settledCount, uint256 settledValue)',
+)
+
+/** Undefined when the gateway's contract put the batch's root on the chain in the transaction it names; else what is wrong. */
+type BatchOnChain = (batch: Batch, domain: ReceiptDomain) => Promise<string | undefined>
+
+function createBatchOnChain(rpcUrl: string): BatchOnChain {
+  const client = createPublicClient({ transport: http(rpcUrl) })
+  let chainId: Promise<number> | undefined
+  const refuse = (error: unknown): never => {
+    throw new CommandError(`The chain node does not respond: ${reasonOf(error, rpcUrl)}.`)
+  }
+  return async ({ id, txHash, root }, domain) => {
+    chainId ??= client.getChainId()
+    const found = BigInt(await chainId.catch(refuse))
+    if (found !== domain.chainId) return `The receipt is for chain ${domain.chainId}; the node is on chain ${found}.`
+    const mined = await client.getTransactionReceipt({ hash: txHash }).catch((error: unknown) => {
+      if (error instanceof TransactionReceiptNotFoundError) return undefined
+      return refuse(error)
+    })
+    if (mined === undefined) return `Transaction ${txHash} is not on the chain.`
+    const events = mined.status === 'success' ? parseEventLogs({ abi: [batchSettled], logs: mined.logs }) : []
+    const isThere = events.some(
+      ({ address, args }) =>
+        address.toLowerCase() === domain.gatewayWallet &&
+        args.batchId === id &&
+        args.receiptRoot.toLowerCase() === root,
+    )
+    return isThere ? undefined : `Transaction ${txHash} does not settle batch ${id} with the root ${root}.`
+  }
 }
 
 const receiptBytesMax = 1_048_576

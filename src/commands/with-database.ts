@@ -1,5 +1,4 @@
 import { addAbortListener } from 'node:events'
-import { fileURLToPath } from 'node:url'
 import type { Config } from '../config/config.ts'
 import { distributeLedger } from '../db/citus.ts'
 import { refuseCopied } from '../db/copy-marker.ts'
@@ -7,12 +6,10 @@ import type { Database } from '../db/database.ts'
 import { findOutsideDatabase } from '../db/database-file.ts'
 import { findCluster } from '../db/embedded/cluster.ts'
 import { locateEmbeddedPostgres, startEmbeddedPostgres } from '../db/embedded-postgres.ts'
-import { migrate } from '../db/migrate.ts'
+import { migrate, migrationsFolder } from '../db/migrate.ts'
 import { embeddedIn, type Origin, openUsable } from '../db/open-usable.ts'
 import { CommandError } from './command.ts'
 import { interruptedCode, stopSignals } from './stop-signal.ts'
-
-export const migrationsFolder = fileURLToPath(new URL('../../migrations/', import.meta.url))
 
 /**
  * The service's database for one command: an external one (configured, or stored in the data folder by the last start), the embedded one

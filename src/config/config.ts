@@ -1,8 +1,9 @@
 import { availableParallelism, homedir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { fromAtomic, parse, type Usdc } from '../money/usdc.ts'
+import { fromAtomic, min, parse, type Usdc } from '../money/usdc.ts'
 import { readDatabaseServers } from './database-url.ts'
 import { type ConfigEntry, type Environment, InvalidConfigError, SettingReader } from './setting-reader.ts'
+import { type SettingName, settings } from './settings.ts'
 
 /** All settings. This file is the only reader of the environment. */
 export type Config = {
@@ -196,8 +197,14 @@ export function childEnvironment(environment: Environment = process.env): Record
   return Object.fromEntries(names.map((name) => [name, environment[name]!]))
 }
 
-/** The URLs may contain a password or an API key. */
-const secretName = /^(DATABASE_URL|CHAIN_RPC_URL|SMTP_URL|.+_(KEY|TOKEN|HEADERS))$/
+/** Names by which variables of other programs may be secret. */
+const foreignSecret = /_(KEY|TOKEN|HEADERS)$/
+
+function isSecretVariable(name: string): boolean {
+  // The URL of a chain node may contain an API key.
+  if (name === 'CHAIN_RPC_URL' || settings[name as SettingName]?.isSecret === true) return true
+  return foreignSecret.test(name)
+}
 
 /**
  * Removes secrets from `process.env` once the configuration is read, so that code with access to it cannot find them. /proc still
@@ -205,7 +212,7 @@ const secretName = /^(DATABASE_URL|CHAIN_RPC_URL|SMTP_URL|.+_(KEY|TOKEN|HEADERS)
  * secret out of there.
  */
 export function removeSecrets(environment: Record<string, string | undefined> = process.env): void {
-  for (const name of Object.keys(environment)) if (secretName.test(name)) delete environment[name]
+  for (const name of Object.keys(environment)) if (isSecretVariable(name)) delete environment[name]
 }
 
 /** Whether a production machine that signs was given its key in a variable instead of a file. */
@@ -357,14 +364,6 @@ export function usesSandboxModel({ upstream, providersFile }: Config): boolean {
   return upstream === undefined && providersFile === undefined
 }
 
-type DueRules = {
-  readonly afterMs: number
-  readonly min: Usdc
-  readonly latestMs: number
-  readonly cap: Usdc
-  readonly max: Usdc
-}
-
 /** The most that the signer signs for one account in an hour. No single payment may be larger. */
 export const hourlyPaymentsMax = parse('1000')
 
@@ -372,21 +371,18 @@ export const hourlyPaymentsMax = parse('1000')
  * When charges are paid on chain. In the sandbox within seconds, so that users can watch. On a real chain the smallest payment is
  * worth about 200 times its gas on our own gateway (docs/performance.md), and no charge waits longer than a day.
  */
-export function dueRulesOf(config: Config): DueRules {
+export function dueRulesOf(config: Config) {
   const { chain, settleAfterMs, settleMin, settleLatestMs, unsettledCap, inFlightCap } = config
-  const [afterMs, min, latestMs] = chain === undefined ? [1_000, '0', 5_000] : [minuteMs, '0.05', 24 * 60 * minuteMs]
+  const [afterMs, paymentMin, latestMs] =
+    chain === undefined ? [1_000, '0', 5_000] : [minuteMs, '0.05', 24 * 60 * minuteMs]
   return {
     afterMs: settleAfterMs ?? afterMs,
-    min: settleMin ?? parse(min),
+    min: settleMin ?? parse(paymentMin),
     latestMs: settleLatestMs ?? latestMs,
     cap: unsettledCap,
     // The highest possible debt: all unpaid charges when the last request is admitted, and everything in flight with its extensions.
-    max: fromAtomic(least(3n * inFlightCap + unsettledCap, hourlyPaymentsMax)),
+    max: min(fromAtomic(3n * inFlightCap + unsettledCap), hourlyPaymentsMax),
   }
-}
-
-function least(one: bigint, other: bigint): bigint {
-  return one < other ? one : other
 }
 
 /**

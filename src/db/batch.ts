@@ -28,15 +28,14 @@ export type Groups<Call, Result> = {
   readonly turns: Turns
   /** The most calls of one locked group that may wait; more are refused. */
   readonly queuedMax: number
-  /** A group stays aside for this long after it was last found locked. */
-  readonly setAsideMs?: number
 }
 
 // Each commit has a fixed cost in the database, however few calls share it. Two concurrent batches pay off only from this queue
 // length on.
 const secondBatchCallsMin = 128
 
-const setAsideMsDefault = 10_000
+/** A group stays aside for this long after it was last found locked. */
+const setAsideMs = 10_000
 const asideGroupsMax = 10_000
 
 /**
@@ -235,7 +234,7 @@ export class BatchQueue<Call, Result> {
   }
 
   #markLocked(aside: AsideGroup<Call, Result>): void {
-    aside.untilMs = performance.now() + (this.#groups!.setAsideMs ?? setAsideMsDefault)
+    aside.untilMs = performance.now() + setAsideMs
   }
 
   #forgetServed(): void {

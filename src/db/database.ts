@@ -36,8 +36,6 @@ export type DatabaseOptions = {
   readonly waitingMax?: number
   /** How long `close` waits for statements in progress before it cuts them off. */
   readonly closeMaxMs?: number
-  /** An idle connection broke. For the log: the pool replaces it when needed. */
-  readonly onIdleError?: (error: Error) => void
 }
 
 export type TransactionOptions = {
@@ -69,7 +67,7 @@ class PooledDatabase implements Database {
   #isCut = false
 
   constructor(options: DatabaseOptions) {
-    const { statementMaxMs = 10_000, connectMaxMs = 5_000, onIdleError = ignore } = options
+    const { statementMaxMs = 10_000, connectMaxMs = 5_000 } = options
     this.#waitingMax = options.waitingMax ?? 1_000
     this.#closeMaxMs = options.closeMaxMs ?? 10_000
     this.#replyMaxMs = statementMaxMs + replyGraceMs
@@ -85,7 +83,8 @@ class PooledDatabase implements Database {
       types: { getTypeParser },
       onConnect: (client) => turnJitOff(client, connectMaxMs),
     })
-    this.#pool.on('error', onIdleError)
+    // An idle connection broke. The pool replaces it when needed.
+    this.#pool.on('error', ignore)
     // A broken connection fails its statement. Without a listener its 'error' event would also end the process.
     this.#pool.on('connect', (client) => client.on('error', ignore))
   }

@@ -2,10 +2,13 @@ import { createHash } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import { OperatorError } from '../errors.ts'
 import type { Connection, Database } from './database.ts'
 import { liftGuard, setGuard, shutLedger } from './migration-guard.ts'
+
+export const migrationsFolder = fileURLToPath(new URL('../../migrations/', import.meta.url))
 
 // "migrate" in ASCII: no other lock uses this number.
 const migrationLock = '30796665482998885'

@@ -1,7 +1,7 @@
 import type { ErrorCode } from '../errors.ts'
 import type { Usdc } from '../money/usdc.ts'
 import type { RequestId } from './request-id.ts'
-import type { UsageSource } from './states.ts'
+import type { EndedStatus, UsageSource } from './states.ts'
 
 // The calls of `Holds`, and their results.
 
@@ -80,7 +80,7 @@ export type HoldDecision = { readonly hold: Hold } | { readonly refusal: HoldRef
 export type EndCall = {
   readonly requestId: RequestId
   readonly payer: Payer
-  readonly status: 'succeeded' | 'failed' | 'cancelled'
+  readonly status: Exclude<EndedStatus, 'refused'>
   readonly voided: boolean
   readonly charged: Usdc
   readonly searchCost: Usdc

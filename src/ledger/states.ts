@@ -3,6 +3,7 @@
 
 /** Statuses of rows of `requests`. */
 export const endedStatuses = ['succeeded', 'failed', 'cancelled', 'refused'] as const
+export type EndedStatus = (typeof endedStatuses)[number]
 
 /** Statuses in the request log, which also shows open requests. */
 export const requestStatuses = ['held', ...endedStatuses] as const

@@ -3,8 +3,10 @@ import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
 import { earliestRequestId } from './request-id.ts'
 
-export type Granularity = 'minute' | 'hour' | 'day'
-export type UsageGroup = 'none' | 'model' | 'key' | 'component' | 'status'
+export const granularities = ['minute', 'hour', 'day'] as const
+export type Granularity = (typeof granularities)[number]
+export const usageGroups = ['none', 'model', 'key', 'component', 'status'] as const
+export type UsageGroup = (typeof usageGroups)[number]
 
 /** A period, its steps, and whose requests are counted. `from` and `to` lie on step boundaries. */
 export type UsageQuestion = {

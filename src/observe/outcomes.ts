@@ -1,4 +1,5 @@
-export type Standing = 'unused' | 'working' | 'failing'
+export const standings = ['unused', 'working', 'failing'] as const
+export type Standing = (typeof standings)[number]
 
 // A single failure may be caused by the request itself. This many in a row mean that the upstream is failing.
 const failuresMax = 3

@@ -1,10 +1,9 @@
-import { fileURLToPath } from 'node:url'
 import type { PriceList } from '../billing/price-list.ts'
 import { distributeLedger } from '../db/citus.ts'
 import { refuseCopied } from '../db/copy-marker.ts'
 import { type Database, type DatabaseOptions, openDatabase } from '../db/database.ts'
 import { startEmbeddedPostgres } from '../db/embedded-postgres.ts'
-import { migrate } from '../db/migrate.ts'
+import { migrate, migrationsFolder } from '../db/migrate.ts'
 import { embeddedIn, openUsable, outside, refuseUnusable } from '../db/open-usable.ts'
 import { refuseTransactionPooler } from '../db/pooler.ts'
 import { setUnsettledCap } from '../ledger/accounts.ts'
@@ -28,8 +27,6 @@ export type Databases = {
   /** For the operator's pages. Their queries span all accounts, so few run concurrently, with a short timeout. */
   readonly operator: Database
 }
-
-export const migrationsFolder = fileURLToPath(new URL('../../migrations/', import.meta.url))
 
 const jobs = { poolMax: 4, applicationName: 'penny' }
 const ledger = { poolMax: 8, applicationName: 'penny ledger' }

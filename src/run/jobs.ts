@@ -10,9 +10,9 @@ import { trimEvents } from '../ledger/events.ts'
 import { writeGauge } from '../ledger/ledger-numbers.ts'
 import { endStaleWatches } from '../ledger/watched-accounts.ts'
 import type { ServiceMetrics } from '../observe/service-metrics.ts'
+import { packageVersion } from '../process/package-version.ts'
 import { openSafePost } from '../tools/web-tools.ts'
 import type { Databases } from './databases.ts'
-import { packageVersion } from './observe.ts'
 import type { StartContext } from './start-context.ts'
 
 const cleanUpMs = 10 * 60_000

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { migrationsFolder } from '../db/migrate.ts'
 import { findProblems } from '../http/find-problems.ts'
 import { HealthMonitor } from '../http/health-monitor.ts'
 import type { Load } from '../http/load.ts'
@@ -12,14 +12,11 @@ import { Observer } from '../observe/observer.ts'
 import { createExporter } from '../observe/otlp-exporter.ts'
 import { watchProcess } from '../observe/process-metrics.ts'
 import { createServiceMetrics } from '../observe/service-metrics.ts'
+import { packageVersion } from '../process/package-version.ts'
 import type { ProviderHealth } from '../providers/provider.ts'
 import type { Router } from '../providers/router.ts'
-import { migrationsFolder } from './databases.ts'
 import type { StartContext } from './start-context.ts'
 import type { NodeParts } from './web-node.ts'
-
-const packageFile = new URL('../../package.json', import.meta.url)
-export const packageVersion = (JSON.parse(readFileSync(packageFile, 'utf8')) as { version: string }).version
 
 const healthSampleMs = 60_000
 

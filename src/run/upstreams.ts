@@ -1,11 +1,11 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { SandboxReady } from '../../sandbox/start.ts'
 import { InvalidConfigError } from '../config/setting-reader.ts'
+import { packageVersion } from '../process/package-version.ts'
 import { Router } from '../providers/router.ts'
 import type { RoutingTable } from '../providers/routes.ts'
 import { createWebTools, type WebTools } from '../tools/web-tools.ts'
 import { type Catalog, loadCatalog, routingTable } from './catalog.ts'
-import { packageVersion } from './observe.ts'
 import type { StartContext } from './start-context.ts'
 
 /** Opens the router over the models' providers. */

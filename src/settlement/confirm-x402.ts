@@ -14,7 +14,7 @@ import {
 } from '../ledger/x402-payments.ts'
 import type { Address, Hex } from '../signer/address.ts'
 import { type PaidResource, type PaymentTerms, paymentRequirementsOf, signedPayload } from './authorization.ts'
-import type { GatewayClient, News, Transfer } from './gateway-client.ts'
+import { type GatewayClient, ledgerStateOf, type News, type Transfer } from './gateway-client.ts'
 
 export type ConfirmParts = {
   readonly database: Database
@@ -51,8 +51,7 @@ export async function confirmX402(parts: ConfirmParts, { transfers, lost, unansw
 
 function newsOf(payment: OpenX402Payment, transfer: Transfer): X402News {
   const { id: gatewayId, batch, transactionHash, reason } = transfer
-  // The ledger has no state between inclusion in a block and finality.
-  const state = transfer.state === 'confirmed' ? 'batched' : transfer.state
+  const state = ledgerStateOf(transfer.state)
   return {
     payment,
     state,

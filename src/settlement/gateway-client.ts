@@ -61,6 +61,11 @@ export type Submission =
 export const transferStates = ['received', 'batched', 'confirmed', 'completed', 'failed'] as const
 export type TransferState = (typeof transferStates)[number]
 
+/** The ledger has no state between inclusion in a block and finality. */
+export function ledgerStateOf<State extends TransferState>(state: State): Exclude<State, 'confirmed'> | 'batched' {
+  return state === 'confirmed' ? 'batched' : (state as Exclude<State, 'confirmed'>)
+}
+
 export type Transfer = {
   readonly id: string
   readonly state: TransferState

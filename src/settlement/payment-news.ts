@@ -1,11 +1,10 @@
 import type { Payment, PaymentNews } from '../ledger/payments.ts'
-import type { Transfer } from './gateway-client.ts'
+import { ledgerStateOf, type Transfer } from './gateway-client.ts'
 
 export function newsOf(payment: Payment, transfer: Transfer): PaymentNews {
   return {
     payment,
-    // The ledger has no state between inclusion in a block and finality.
-    state: transfer.state === 'confirmed' ? 'batched' : transfer.state,
+    state: ledgerStateOf(transfer.state),
     gatewayId: transfer.id,
     batch: transfer.batch,
     transactionHash: transfer.transactionHash,

@@ -3,12 +3,12 @@ import { derivedId } from '../db/derived-id.ts'
 import { bookLostPayments, type LostPayment, readNextPayment } from '../ledger/lost-payments.ts'
 import { bookLostWithdrawals, type LostWithdrawal, listOrders, sumUnderWay } from '../ledger/lost-withdrawals.ts'
 import type { Address } from '../signer/address.ts'
-import { type NonceUse, nonceOf, saltOf } from '../signer/nonce.ts'
+import { nonceOf, saltOf, type TransferOperation } from '../signer/nonce.ts'
 import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
 import { transferSpecHash } from '../signer/typed-data.ts'
 import type { PaymentTerms } from './authorization.ts'
 import type { Chain, ChainWithdrawal } from './chain.ts'
-import type { GatewayClient } from './gateway-client.ts'
+import { type GatewayClient, ledgerStateOf } from './gateway-client.ts'
 import { recoverWallets, type WalletRecovery } from './recover-wallets.ts'
 import { findOwed, type OwedAccount } from './solvency.ts'
 
@@ -167,10 +167,10 @@ async function findPayment(
 ): Promise<readonly LostPayment[]> {
   const address = account.address as Address
   const { epoch, seller } = terms
-  const ask = async (use: NonceUse, from: Address, to: Address, sign: bigint) => {
+  const ask = async (use: TransferOperation, from: Address, to: Address, sign: bigint) => {
     const transfer = await gatewayClient.findTransfer(from, nonceOf(use, account.id, epoch, number))
     if (transfer === undefined || transfer.state === 'failed' || transfer.to !== to) return []
-    const state = transfer.state === 'confirmed' ? 'batched' : transfer.state
+    const state = ledgerStateOf(transfer.state)
     const { id: gatewayId, batch, transactionHash } = transfer
     return [{ number, epoch, value: sign * transfer.amount, state, gatewayId, batch, transactionHash }]
   }

@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto'
 import type { Hex } from './address.ts'
 
-/** The purposes of nonces. Each has its own sequence, so nonces of different purposes never collide. */
-export type NonceUse = 'authorization' | 'return' | 'refund' | 'deposit'
+/** What a transfer is for. Each operation has its own sequence, so nonces of different operations never collide. */
+export type TransferOperation = 'authorization' | 'return' | 'refund' | 'deposit'
 
 export const sequenceMax = 2n ** 63n - 1n
 export const epochMax = 2 ** 32 - 1
@@ -15,10 +15,10 @@ const sequenceDigits = 16
  * the gateway's bitmap. It depends only on the ledger's row: every node computes the same nonce again after any crash. A new epoch
  * restarts all sequences, for a ledger that was restored from an older backup.
  */
-export function nonceOf(use: NonceUse, account: string, epoch: number, sequence: bigint): Hex {
+export function nonceOf(operation: TransferOperation, account: string, epoch: number, sequence: bigint): Hex {
   if (sequence < 0n || sequence > sequenceMax) throw new RangeError(`sequence ${sequence} is out of range`)
   if (!Number.isInteger(epoch) || epoch < 0 || epoch > epochMax) throw new RangeError(`epoch ${epoch} is out of range`)
-  const key = hash('sha256', `penny nonce\n${use}\n${account}\n${epoch}`).slice(0, keyDigits)
+  const key = hash('sha256', `penny nonce\n${operation}\n${account}\n${epoch}`).slice(0, keyDigits)
   return `0x${key}${sequence.toString(16).padStart(sequenceDigits, '0')}`
 }
 

@@ -1,10 +1,9 @@
 import { walletAccountId } from '../db/derived-id.ts'
 import { type Address, type Hex, zeroAddress } from './address.ts'
-import { type NonceUse, nonceOf, saltOf } from './nonce.ts'
+import { nonceOf, saltOf, type TransferOperation } from './nonce.ts'
 import {
   type PayoutRequest,
   SigningRefusedError,
-  type TransferOperation,
   type TransferRequest,
   type WithdrawalRequest,
 } from './signing-request.ts'
@@ -41,7 +40,6 @@ const ledgerAmountMax = 2n ** 63n - 1n
 
 type TransferRule = {
   readonly type: TransferType
-  readonly use: NonceUse
   readonly domain: Hex
   readonly valueMax: bigint
 }
@@ -64,15 +62,14 @@ export class SigningPolicy {
     this.#relayer = relayer
     const rule = { type: 'TransferWithAuthorization', domain: gatewayDomain(terms) } as const
     this.#rules = {
-      authorization: { ...rule, use: 'authorization', valueMax: limits.authorizationMax },
+      authorization: { ...rule, valueMax: limits.authorizationMax },
       // Credit is returned in order to be withdrawn, so the limits are equal: with a lower one, a withdrawal could be accepted and
       // never paid.
-      return: { ...rule, use: 'return', valueMax: payOutMax },
-      refund: { ...rule, use: 'refund', valueMax: payOutMax },
+      return: { ...rule, valueMax: payOutMax },
+      refund: { ...rule, valueMax: payOutMax },
       // Only the gateway can execute it, and it credits the account that signed: any amount is safe.
       deposit: {
         type: 'ReceiveWithAuthorization',
-        use: 'deposit',
         domain: usdcDomain(terms),
         valueMax: ledgerAmountMax,
       },
@@ -92,7 +89,7 @@ export class SigningPolicy {
     // The account of a wallet is named by its address: a refund cannot go to another one.
     if (operation === 'refund') requireEqual('wrong_to', 'account', request.account, walletAccountId(message.to))
     else requireEqual('wrong_to', 'to', message.to, this.#recipient(operation, account))
-    const nonce = nonceOf(rule.use, request.account, request.epoch, request.sequence)
+    const nonce = nonceOf(operation, request.account, request.epoch, request.sequence)
     requireEqual('wrong_nonce', 'nonce', message.nonce, nonce)
     requireValue(message.value, rule.valueMax)
     requireWindow(message, Math.floor(nowMs / 1000))

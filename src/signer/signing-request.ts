@@ -1,5 +1,5 @@
 import type { Address, Hex } from './address.ts'
-import { epochMax, sequenceMax } from './nonce.ts'
+import { epochMax, sequenceMax, type TransferOperation } from './nonce.ts'
 import type { BurnIntent, TransferMessage } from './typed-data.ts'
 
 // All requests that the signer accepts. None of them signs bytes of the caller's choice: an operation that is not listed here
@@ -28,8 +28,6 @@ export type TransferRequest<Operation extends TransferOperation = TransferOperat
   readonly domain: Hex
   readonly message: TransferMessage
 }
-
-export type TransferOperation = 'authorization' | 'return' | 'refund' | 'deposit'
 
 /** Moves money out of the gateway, to the account's registered owner. */
 export type WithdrawalRequest = {

@@ -13,7 +13,7 @@ import { verifyBundle } from '../../src/receipts/verify-bundle.ts'
 import type { Chain } from '../../src/settlement/chain.ts'
 import { openReceiptRows } from '../../src/settlement/receipt-rows.ts'
 import { type Recovery, recoverPayments } from '../../src/settlement/recover.ts'
-import { type NonceUse, nonceOf } from '../../src/signer/nonce.ts'
+import { nonceOf, type TransferOperation } from '../../src/signer/nonce.ts'
 import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
 import { partitions } from '../support/ledger.ts'
 import {
@@ -45,7 +45,12 @@ function recover(database: Database = bench.database): Promise<Recovery> {
 }
 
 /** A transfer that the gateway has made and the ledger does not have. */
-function transferred(use: NonceUse, { id: account, address }: BenchAccount, sequence: bigint, amount: bigint): void {
+function transferred(
+  use: TransferOperation,
+  { id: account, address }: BenchAccount,
+  sequence: bigint,
+  amount: bigint,
+): void {
   const [from, to] = use === 'return' ? [terms.seller, address] : [address, terms.seller]
   const id = randomUUID()
   bench.gateway.transfers.set(id, {

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { alertKindNames, alertUnits } from '../../alerts/kinds.ts'
+import { alertKindNames, alertLevels, alertUnits } from '../../alerts/kinds.ts'
 import { contract } from '../contract.ts'
 import { instant, list, text } from '../shapes.ts'
 
@@ -10,7 +10,7 @@ const alert = z
     object: z.literal('alert'),
     kind,
     subject: z.string().nullable().meta({ description: 'Id of the API key or webhook endpoint; null for the account' }),
-    level: z.enum(['warning', 'error']),
+    level: z.enum(alertLevels),
     message: z.string().meta({ description: 'As it was when the alert fired' }),
     href: z.string().meta({ description: 'The page of the dashboard to look at' }),
     fired_at: instant,

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { standings } from '../../observe/outcomes.ts'
 import { contract } from '../contract.ts'
 import { address, count, instant, list, money, optionalMoney, page, text, uuid } from '../shapes.ts'
 
@@ -114,7 +115,7 @@ export const operatorContracts = {
       parts: z.array(
         z.object({
           name: z.string(),
-          state: z.enum(['working', 'failing', 'unused', 'off', 'unknown']),
+          state: z.enum([...standings, 'off', 'unknown']),
           detail: z.string(),
         }),
       ),

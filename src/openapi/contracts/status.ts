@@ -1,8 +1,9 @@
 import { z } from 'zod'
+import { standings } from '../../observe/outcomes.ts'
 import { contract } from '../contract.ts'
 import { instant, milliseconds } from '../shapes.ts'
 
-const part = z.enum(['unused', 'working', 'failing', 'off'])
+const part = z.enum([...standings, 'off'])
 const health = {
   ok: z.boolean().meta({ description: 'Whether requests were accepted' }),
   model: part,

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { granularities, usageGroups } from '../../ledger/usage.ts'
 import { contract } from '../contract.ts'
 import { count, flag, instant, milliseconds, money, several, text, uuid } from '../shapes.ts'
 import { request } from './requests.ts'
@@ -35,8 +36,9 @@ const measures = z
   })
   .meta({ id: 'Measures' })
 
-const granularity = z.enum(['minute', 'hour', 'day'])
-const groupBy = z.enum(['none', 'model', 'key', 'component', 'status'])
+const granularity = z.enum(granularities)
+const groupBy = z.enum(usageGroups)
+const range = z.enum(['24h', '7d', '30d'])
 
 const tile = z.object({
   value: z.number().nullable(),
@@ -57,7 +59,7 @@ export const usageContracts = {
     query: z.object({
       from: instant.optional().meta({ description: 'Default: 24 hours before `to`. Rounded down to the granularity' }),
       to: instant.optional().meta({ description: 'Default: now. Exclusive; rounded up to the granularity' }),
-      granularity: z.enum(['auto', 'minute', 'hour', 'day']).default('auto'),
+      granularity: z.enum(['auto', ...granularities]).default('auto'),
       group_by: groupBy.default('none'),
       model: several(text(100)),
       key: several(uuid),
@@ -92,10 +94,10 @@ export const usageContracts = {
     role: 'viewer',
     scope: 'usage:read',
     isHeavy: true,
-    query: z.object({ range: z.enum(['24h', '7d', '30d']).default('24h') }),
+    query: z.object({ range: range.default('24h') }),
     answer: z.object({
       object: z.literal('overview'),
-      range: z.enum(['24h', '7d', '30d']),
+      range,
       from: instant,
       to: instant,
       tiles: z.object({

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { withdrawalStates } from '../../ledger/states.ts'
 import { contract } from '../contract.ts'
 import { amount, count, instant, money, uuid } from '../shapes.ts'
 import { chatBody, completion, model } from './chat.ts'
@@ -9,7 +10,7 @@ const refund = z
     id: uuid,
     ...money('amount'),
     recipient: z.string().meta({ description: 'The wallet' }),
-    state: z.enum(['requested', 'sent', 'confirmed', 'failed']),
+    state: z.enum(withdrawalStates),
     tx_hash: z.string().nullable(),
     created_at: instant,
   })

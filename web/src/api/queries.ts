@@ -6,8 +6,8 @@ import {
   queryOptions,
 } from '@tanstack/react-query'
 import { call } from './call.ts'
-import type { Input } from './routes.ts'
-import type { Session } from './shapes.ts'
+import type { Answer, Input } from './routes.ts'
+import type { Overview, Session } from './shapes.ts'
 
 // What the pages read, each under one name, so that a live event can renew exactly what it changed.
 
@@ -55,7 +55,7 @@ export function webhookDeliveriesQuery(id: string) {
   })
 }
 
-export function overviewQuery(range: '24h' | '7d' | '30d') {
+export function overviewQuery(range: Overview['range']) {
   return queryOptions({
     queryKey: ['overview', range],
     queryFn: () => call('getOverview', { query: { range } }),
@@ -284,7 +284,7 @@ export const readinessQuery = queryOptions({
 
 const unknownParts: Readiness['parts'] = { model: 'unused', search: 'unused' }
 
-export type Standing = 'unused' | 'working' | 'failing' | 'off'
+export type Standing = Answer<'getStatus'>['model']
 
 export type Readiness = {
   readonly ok: boolean

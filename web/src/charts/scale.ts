@@ -1,3 +1,5 @@
+import type { Usage } from '../api/shapes.ts'
+
 // Positions in a chart. These numbers are for drawing only; labels show amounts from the ledger.
 
 const stepsMax = 4
@@ -15,7 +17,7 @@ export function ticks(highest: number, stepMin = 0): readonly number[] {
   return Array.from({ length: count + 1 }, (_, at) => at * step)
 }
 
-export type Granularity = 'minute' | 'hour' | 'day'
+export type Granularity = Usage['granularity']
 
 export const granularityMs: Readonly<Record<Granularity, number>> = { minute: 60_000, hour: 3_600_000, day: 86_400_000 }
 

@@ -1,7 +1,7 @@
+import type { ReactNode } from 'react'
 import { formatAmount, formatExact } from '../money/format.ts'
 import { useAnnounce } from './announce.tsx'
 import { classNames } from './class-names.ts'
-import { Tooltip } from './tooltip.tsx'
 
 /** A sum, shortened for reading; its exact value is in the title. */
 export function Sum({ amount, className }: { amount: bigint; className?: string }) {
@@ -33,5 +33,20 @@ export function Balance({ amount, label, className }: { amount: bigint; label: s
         {formatAmount(amount)}
       </button>
     </Tooltip>
+  )
+}
+
+/** Shown on hover and on focus within. What it says is also in the accessible name of what it hangs on. */
+function Tooltip({ text, children }: { text: string; children: ReactNode }) {
+  return (
+    <span className="group/tip relative inline-flex">
+      {children}
+      <span
+        aria-hidden="true"
+        className="num pointer-events-none absolute top-full left-0 z-30 mt-1 hidden rounded-sm bg-ink px-2 py-1 text-xs whitespace-nowrap text-paper group-focus-within/tip:block group-hover/tip:block"
+      >
+        {text}
+      </span>
+    </span>
   )
 }

@@ -1,3 +1,4 @@
+import type { LedgerRequest } from '../api/shapes.ts'
 import { classNames } from './class-names.ts'
 import { Icon, type IconName } from './icon.tsx'
 
@@ -26,7 +27,7 @@ export function StateMark({ mark, word }: { mark: Mark; word?: string }) {
 }
 
 /** The mark of a request's status in the ledger. */
-export function RequestMark({ status }: { status: RequestStatus }) {
+export function RequestMark({ status }: { status: LedgerRequest['status'] }) {
   const [mark, word] = requestMarks[status]
   return (
     <span className="inline-flex whitespace-nowrap">
@@ -35,9 +36,7 @@ export function RequestMark({ status }: { status: RequestStatus }) {
   )
 }
 
-export type RequestStatus = 'held' | 'succeeded' | 'failed' | 'cancelled' | 'refused'
-
-const requestMarks: Readonly<Record<RequestStatus, readonly [Mark, string]>> = {
+const requestMarks: Readonly<Record<LedgerRequest['status'], readonly [Mark, string]>> = {
   held: ['held', 'Held'],
   succeeded: ['charged', 'Succeeded'],
   failed: ['failed', 'Failed'],

@@ -1,7 +1,6 @@
 import { Link } from '@tanstack/react-router'
 import type { ReactNode } from 'react'
 import type { Overview } from '../../api/shapes.ts'
-import { Sparkline } from '../../charts/sparkline.tsx'
 import { atomic, formatAmount, formatCount, formatExact } from '../../money/format.ts'
 import { formatMs } from '../../ui/format-time.ts'
 
@@ -92,9 +91,34 @@ function Tile({ label, to, search, hash, value, change: changed, course }: TileP
       <dd className="num text-xl font-medium tracking-tight">{value}</dd>
       <dd className="flex items-end justify-between gap-2">
         <span className="text-sm text-muted">{changed}</span>
-        <Sparkline values={course} width={72} height={24} />
+        <Sparkline values={course} />
       </dd>
     </div>
+  )
+}
+
+const sparkWidth = 72
+const sparkHeight = 24
+
+/** The course of a number, too small for an axis. What it shows is said by the number beside it. */
+function Sparkline({ values }: { values: readonly (number | null)[] }) {
+  const known = values.map((value) => value ?? 0)
+  const highest = Math.max(...known, 0)
+  const step = sparkWidth / Math.max(known.length - 1, 1)
+  const y = (value: number) => sparkHeight - 2 - (highest === 0 ? 0 : (value / highest) * (sparkHeight - 4))
+  const line = known
+    .map((value, at) => `${at === 0 ? 'M' : 'L'}${(at * step).toFixed(1)},${y(value).toFixed(1)}`)
+    .join('')
+  return (
+    <svg
+      width={sparkWidth}
+      height={sparkHeight}
+      viewBox={`0 0 ${sparkWidth} ${sparkHeight}`}
+      aria-hidden="true"
+      className="shrink-0"
+    >
+      <path d={line} fill="none" stroke="var(--muted)" strokeWidth={1.25} strokeLinejoin="round" />
+    </svg>
   )
 }
 

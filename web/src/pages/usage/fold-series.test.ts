@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { otherColour } from '../../charts/colours.ts'
-import { colouredGroups, foldSeries } from './fold-series.ts'
+import { colouredGroups, foldSeries, otherColour } from './fold-series.ts'
 
 type Point = { readonly spend: number; readonly requests: number }
 const spend = (point: Point) => point.spend

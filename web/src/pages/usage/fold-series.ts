@@ -1,5 +1,8 @@
-import { otherColour, seriesColour, seriesMax } from '../../charts/colours.ts'
 import type { Series } from '../../charts/time-chart.tsx'
+
+/** At most five series have a colour of their own; the rest is one grey "Other". */
+const seriesMax = 5
+export const otherColour = 'var(--series-other)'
 
 /** In atomic units, for drawing alone. */
 export const spendOf = ({ spend_atomic }: { readonly spend_atomic: string }) => Number(spend_atomic)
@@ -42,7 +45,7 @@ export function foldSeries<Point>(
     .map(({ group, label, values }) => ({
       id: group || 'none',
       label: label || 'None',
-      colour: seriesColour(coloured.indexOf(group)),
+      colour: `var(--series-${coloured.indexOf(group) + 1})`,
       values,
     }))
   const rest = sized.filter(({ group }) => !coloured.includes(group))
