@@ -318,7 +318,7 @@ async function withSetupLock(work) {
   }
 }
 
-/** A service is often started where it may not write: then somebody else has to make things ready. */
+/** A service is often started without write permission: then another user has to install the runtime. */
 function prepareRuntimeFolder() {
   try {
     mkdirSync(runtimeFolder, { recursive: true })

@@ -8,7 +8,7 @@
 -- partition (null) the functions of requests take a batch over all of them, which one PostgreSQL runs at the cost of one: accounts,
 -- keys and holds are found by their ids alone, so their primary keys begin with the id.
 --
--- Locking: whoever writes an account, a key, a hold or a payment of it locks the account's row first (`lock_accounts`).
+-- Locking: every write to an account, its keys, holds or payments locks the account's row first (`lock_accounts`).
 -- The lock and the reading of what it protects are separate statements: in one statement the snapshot would be older than the
 -- lock, and limits would be overrun.
 --
@@ -92,7 +92,7 @@ create table accounts (
   payments          bigint      not null default 0,
   unpaid_since      timestamptz,
   pay_to            bigint      not null default 0,
-  -- Its events, and which of them somebody listens to.
+  -- Its events, and the types that have a listener.
   events            bigint      not null default 0,
   event_types       text[],
   watched_from      bigint      not null default 0,

@@ -6,7 +6,7 @@ declare
   v_watched uuid[];
   v_now     timestamptz;
 begin
-  -- Nearly always nobody watches any account. To ask for these accounts would cost an index lookup for each.
+  -- Usually no account is watched. A check per account would cost an index lookup each.
   if not exists (select from accounts a where a.partition = coalesce(p_partition, a.partition) and a.watched_until is not null) then
     return;
   end if;

@@ -33,7 +33,7 @@ export class Faucet {
   async give(address: Address, atomic: bigint): Promise<Gift> {
     if (atomic <= 0n || atomic > mintAtomicMax)
       throw new FaucetError(
-        `it gives ${format(fromAtomic(1n))} to ${format(fromAtomic(mintAtomicMax))} USDC at once, not ${format(fromAtomic(atomic))}`,
+        `it gives ${format(fromAtomic(1n))} to ${format(fromAtomic(mintAtomicMax))} USDC per request, not ${format(fromAtomic(atomic))}`,
       )
     const gift = this.#lastGift.then(() => this.#give(address, atomic))
     this.#lastGift = gift.catch(() => {})

@@ -40,7 +40,7 @@ const lineBytesMax = 1024 * 1024
  * The file that defines the chain: one entry per line, each with its checksum.
  *
  * An entry is on disk before it is applied, and before the next one is written. So a crash can tear only the last line, whose
- * content no client was told about.
+ * content that no client received.
  */
 export class Journal {
   readonly #file: FileHandle
@@ -154,7 +154,7 @@ async function syncFolder(path: string): Promise<void> {
 export class DamagedJournalError extends Error {
   constructor(path: string, offset: number) {
     super(
-      `${path} is damaged after byte ${offset}, before its end. Restore it from a backup, or move it away to begin anew.`,
+      `${path} is damaged after byte ${offset}, before its end. Restore it from a backup, or move it away to start over.`,
     )
     this.name = 'DamagedJournalError'
   }

@@ -453,8 +453,8 @@ test('the faucet serves concurrent requests and never exceeds its limits', async
   const names = Array.from({ length: 12 }, (_, index) => account(`guest ${index}`).address)
   await Promise.all(names.map((address) => admin.giveUsdc(address, 1_000_000_000_000n)))
   for (const address of names) assert.equal(await usdcBalance(url, address), 1_000_000_000_000n)
-  await assert.rejects(admin.giveUsdc(alice.address, 0n), /it gives 0\.000001 to 1000000 USDC at once, not 0\./)
-  await assert.rejects(admin.giveUsdc(alice.address, 1_000_000_000_001n), /USDC at once, not 1000000\.000001\./)
+  await assert.rejects(admin.giveUsdc(alice.address, 0n), /it gives 0\.000001 to 1000000 USDC per request, not 0\./)
+  await assert.rejects(admin.giveUsdc(alice.address, 1_000_000_000_001n), /USDC per request, not 1000000\.000001\./)
 
   const block = { address: usdc, abi: devUsdcAbi, functionName: 'blacklist', args: [alice.address] } as const
   await walletClient(url, relayer).writeContract(block)

@@ -124,7 +124,9 @@ export function chunkWriter({ model, body }: ModelRequest): (event: ServerEvent)
         return finish(event, isFiltered(event) ? 'content_filter' : 'length')
       case 'response.failed':
       case 'error':
-        return data({ error: { message: 'The sandbox model was told to fail here.', type: 'server_error', code: 500 } })
+        return data({
+          error: { message: 'The sandbox model was asked to fail here.', type: 'server_error', code: 500 },
+        })
       default:
         return ''
     }

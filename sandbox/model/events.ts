@@ -47,7 +47,7 @@ export function* responseSteps(request: ModelRequest, answer: Answer, input: Inp
 }
 
 function* terminalSteps(production: Production, ending: Ending, response: Fields): Steps {
-  const error = { code: 'server_error', message: 'The sandbox model was told to fail here.' }
+  const error = { code: 'server_error', message: 'The sandbox model was asked to fail here.' }
   switch (ending) {
     case 'completed': {
       const completed = { ...response, status: 'completed', completed_at: nowSeconds() }

@@ -245,7 +245,7 @@ function scriptedError(status: number): RequestError {
     429: { type: 'requests', code: 'rate_limit_exceeded' },
   }
   const kind = kinds[status] ?? { type: 'server_error', code: 'server_error' }
-  return new RequestError(`The sandbox model was told to answer ${status}.`, { status, ...kind })
+  return new RequestError(`The sandbox model was asked to answer ${status}.`, { status, ...kind })
 }
 
 function sendError(response: ServerResponse, error: RequestError): void {

@@ -10,7 +10,7 @@ import type { Alert } from './alerts.ts'
 export type AlertEmail = { readonly address: string; readonly verifiedAt: Date | undefined }
 
 const linkHours = 24
-/** A link can be sent to any address, also to one of somebody who did not ask for it: a few a day and no more. */
+/** A link can be sent to any address, also of a person who did not ask for it: only a few per day. */
 const linksPerDayMax = 3
 const accountsPerAddressMax = 5
 const mailsPerHourMax = 10
@@ -28,7 +28,7 @@ export async function readEmail(
   return row && { address: row.address, verifiedAt: row.verified_at ?? undefined }
 }
 
-/** For a transaction: it locks the account. Sets the address and mails it a link. Alerts are mailed once the link was opened by somebody who is signed in to the account. */
+/** For a transaction: it locks the account. Sets the address and mails it a link. Alerts are mailed after a person who is signed in to the account has opened the link. */
 export async function setEmail(
   connection: Connection,
   account: AccountRef,
@@ -145,7 +145,7 @@ async function queueMail(
   )
 }
 
-/** Accounts are free; without this, any number of them could send links to strangers. */
+/** Accounts are free; without this limit, many accounts could flood an address with links. */
 async function refuseUnfunded(connection: Connection, { partition, accountId }: AccountRef): Promise<void> {
   const [row] = await connection.query<{ deposited: bigint }>(
     'select deposited from accounts where partition = $1 and id = $2',

@@ -150,7 +150,7 @@ async function adjust(database: Database, invocation: Invocation): Promise<void>
   const id = typeof options.id === 'string' ? readUuid('id', options.id) : randomUUID()
   const { max } = dueRulesOf(config)
   if (-amount > max)
-    throw new CommandError(`At most ${format(max)} USDC can be taken back at once. Take it back in several parts.`)
+    throw new CommandError(`At most ${format(max)} USDC can be taken back at a time. Take it back in several parts.`)
   const what = amount > 0n ? 'Give' : 'Take'
   const whom = amount > 0n ? `to ${account.name}` : `from ${account.name}`
   await confirm(invocation, `${what} ${format(amount > 0n ? amount : -amount)} USDC of credit ${whom} (${account.id})?`)

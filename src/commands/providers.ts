@@ -11,7 +11,7 @@ export const providersCommand: Command = {
     ],
     [
       'penny providers reload',
-      'Read PROVIDERS_FILE again without a restart. Requests under way are not affected. A wrong file changes nothing',
+      'Read PROVIDERS_FILE again without a restart. Running requests are not affected. An invalid file changes nothing',
     ],
   ],
   options: {},

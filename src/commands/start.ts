@@ -117,10 +117,10 @@ async function stopService(
 
 function describeStop(requests: number, { drainMs, shutdownDelayMs }: Config): string {
   if (shutdownDelayMs > 0)
-    return `Stopping in ${shutdownDelayMs / 1000} s: /readyz answers 503, so that load balancers send requests elsewhere. Then requests under way have ${drainMs / 1000} s. A second signal stops now.`
+    return `Stopping in ${shutdownDelayMs / 1000} s: /readyz answers 503, so that load balancers send requests elsewhere. Then running requests have ${drainMs / 1000} s. A second signal stops now.`
   if (requests === 0) return 'Stopping.'
   const ending = requests === 1 ? 'it ends' : 'they end'
-  return `${countOf(requests)} under way; stopping when ${ending}, at most ${drainMs / 1000} s. Press Ctrl-C again to stop now.`
+  return `${countOf(requests)} running; stopping when ${ending}, at most ${drainMs / 1000} s. Press Ctrl-C again to stop now.`
 }
 
 function countOf(requests: number): string {

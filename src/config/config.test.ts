@@ -142,7 +142,7 @@ test('a failpoint is never armed in production', () => {
   assert.throws(() => readConfig({ FAILPOINT: 'on_chunk', NODE_ENV: 'production' }), /Do not set it in production/)
 })
 
-test('a secret can stand in a file, but not in both places', () => {
+test('a secret can be in a file or in the variable, but not in both', () => {
   const folder = mkdtempSync(join(tmpdir(), 'penny-config-'))
   const file = join(folder, 'key')
   writeFileSync(file, 'sk-secret\n')

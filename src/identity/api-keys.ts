@@ -462,7 +462,7 @@ export class X402KeyError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
     super(
-      'This key stands for the wallet itself: it has no secret to rotate and cannot be revoked. Disable it, or set a limit. For API requests create another key.',
+      'This is the wallet’s own key: it has no secret to rotate and cannot be revoked. Disable it, or set a limit. For API requests create another key.',
     )
   }
 }

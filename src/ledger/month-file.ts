@@ -140,7 +140,7 @@ class MonthReader {
   take(line: string, lineNumber: number): void {
     const problem = (text: string) => this.#report(`line ${lineNumber}: ${text}`)
     const [, number, hash, text] = rowLine.exec(line) ?? []
-    if (this.#seal !== undefined) problem('it stands after the seal')
+    if (this.#seal !== undefined) problem('it comes after the seal')
     else if (text !== undefined) this.#takeRow({ number: Number(number), hash: hash!, text }, problem)
     else if (parse(line)?.object === 'seal') this.#seal = parse(line)
     else problem('it is neither a request nor the seal; the file may be cut off')

@@ -247,7 +247,7 @@ test('each row of a file that was changed, left out, added or moved is named, an
   const moved = lines.with(2, lines[3]!).with(3, lines[2]!)
   assert.match(await problems(moved), /line 3: row 2 is missing; line 4: row 2 was added, or is out of order/)
   assert.match(await problems(lines.slice(0, -1)), /the seal is missing: the file is cut off/)
-  assert.match(await problems([...lines, lines[1]!]), /it stands after the seal/)
+  assert.match(await problems([...lines, lines[1]!]), /it comes after the seal/)
   await assert.rejects(verified(''), /empty/)
   await assert.rejects(verified('{"object":"receipts"}\n'), /not an archived month/)
 })

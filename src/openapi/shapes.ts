@@ -94,7 +94,7 @@ export const name = text(200)
   .min(1)
   .refine((given) => !/\p{Cc}/u.test(given), 'must not contain control characters')
 
-/** Pages are read with the cursor of the page before; a cursor means nothing to anybody but the service. */
+/** Pages are read with the cursor of the previous page. Cursors are opaque. */
 export const page = {
   cursor: text(200).optional(),
   limit: z.coerce.number().int().min(1).max(200).default(50),

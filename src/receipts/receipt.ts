@@ -164,7 +164,7 @@ export function writeEntry(entry: Entry): EntryDocument {
 
 export function readEntry(fields: Fields, payer: Hex): Entry {
   const kind = entryKinds.find((known) => known === fields.kind)
-  if (kind === undefined) throw new InvalidReceiptError(`"kind" is none of ${entryKinds.join(', ')}`)
+  if (kind === undefined) throw new InvalidReceiptError(`"kind" is not one of ${entryKinds.join(', ')}`)
   const texts = textFields.map((name) => [name, readText(fields, name, textBytesMax)])
   const integers = integerFields.map(({ name, label, min, max }) => [name, readInteger(fields, label, min, max)])
   return { payer, kind, ...Object.fromEntries([...texts, ...integers]) } as Entry

@@ -249,7 +249,7 @@ test('an invalid bundle is refused with the number of the wrong line', async () 
     [`${head}\n{"object":"__proto__"}\n`, /line 2/],
     [`${head}\n{"object":"entry"}\n`, /line 2/],
     [`${head}\n${'x'.repeat(70_000)}`, /line 2 is longer than/],
-    [`${bundle}${head}\n`, /stands after the end/],
+    [`${bundle}${head}\n`, /comes after the end/],
   ]
   for (const [text, reason] of hostile) {
     await assert.rejects(

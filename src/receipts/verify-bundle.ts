@@ -130,7 +130,7 @@ class History {
 
   /** One line after the header. */
   take(value: unknown): Promise<void> | undefined {
-    if (this.#hasEnded) throw new InvalidReceiptError('it stands after the end')
+    if (this.#hasEnded) throw new InvalidReceiptError('it comes after the end')
     const object = typeof value === 'object' && value !== null ? (value as Fields).object : undefined
     const { payer, issuer } = this.#header
     switch (object) {
@@ -162,7 +162,7 @@ class History {
       this.#close()
       this.#unpaid.add(entry, hash)
     } else if (this.#open === undefined) {
-      this.#findings.add('entries', `Entry ${entry.number} stands outside its payment.`)
+      this.#findings.add('entries', `Entry ${entry.number} is outside its payment.`)
     } else {
       this.#open.builder.add(hash)
       this.#open.sum += entry.amount

@@ -11,7 +11,7 @@ import type { NodeParts } from './web-node.ts'
 
 /** After a change of the seller, machines without a signer ask for payments to the new one within this time. */
 const termsMsMax = 10_000
-/** Until the terms are read again when they are missing or wrong. Strangers must not cause a query with each request. */
+/** Delay before missing or wrong terms are read again: unauthenticated requests must not cause a query each. */
 const failureMsMax = 1_000
 
 type X402Node = Pick<NodeParts, 'money' | 'databases' | 'holds' | 'failpoint' | 'publicUrl'>

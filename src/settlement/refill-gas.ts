@@ -23,7 +23,7 @@ export type RefillParts = {
 export const refillAlarms = {
   shortOfGas: 'the relayer is short of gas',
   tooLittleRevenue: 'too little revenue',
-  refilledInVain: 'the relayer’s gas is low though it was refilled',
+  stillLow: 'the relayer’s gas is still low after a refill',
 } as const
 
 const weiPerAtomic = 10n ** 12n
@@ -48,7 +48,7 @@ export async function refillGas(parts: RefillParts, gasMin: bigint): Promise<voi
   const short = { relayer: relayer.address, atomic: left.toString() }
   if (latest !== undefined && latest.paidSecondsAgo < refillSecondsMin) {
     const look = 'does CHAIN_RPC_URL show the refill, and is USDC its coin?'
-    onAlarm(refillAlarms.refilledInVain, { ...short, refill: latest.id, look })
+    onAlarm(refillAlarms.stillLow, { ...short, refill: latest.id, look })
     return
   }
   const readBalance = () => gatewayClient.balance(signingTerms.seller)

@@ -144,7 +144,7 @@ async function findMissing(
     if (found instanceof Error) present.push({ payment, state: payment.state, reason: found.message })
     else if (found !== undefined) present.push(adopt(parts, payment, authorization, found))
     else if (isExpiring) {
-      parts.onAlarm('a payment waited so long that its window was renewed', nameOf(payment))
+      parts.onAlarm('the validity window of a waiting payment was renewed', nameOf(payment))
       missing.push({ ...payment, authorizedAt: await renewWindow(parts.database, payment) })
     } else missing.push(payment)
   })

@@ -1,4 +1,4 @@
-/** A plain page of ours: no script, no stranger's address, readable in light and dark. */
+/** A plain page: no script, no third-party URL, readable in light and dark. */
 export function page(title: string, main: string): string {
   return `<!doctype html>
 <html lang="en">

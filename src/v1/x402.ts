@@ -142,7 +142,7 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
     })
   }
 
-  /** A payment proves nothing here: it is not used up, so anybody who has seen it could show it again. */
+  /** A payment is no proof of identity here: it is not consumed, so anyone who has seen it could replay it. */
   async function duringFree<Result>(
     { incoming, outgoing }: HonoBindings['Bindings'],
     work: (caller: X402Caller, x402: PaidHoldsParts) => Promise<Result>,

@@ -113,7 +113,7 @@ async function enable(connection: Connection, { partition, accountId }: AccountR
   )
 }
 
-/** Stops sending. The account must be locked. False when it was disabled before. The account's other endpoints are told. */
+/** Stops sending. The account must be locked. False when it was disabled before. The account's other endpoints get an event. */
 export async function disableEndpoint(
   connection: Connection,
   account: AccountRef,

@@ -77,7 +77,7 @@ export function readPayment(header: string, terms: X402Terms, nowMs: number): Re
   }
   const nowSeconds = Math.floor(nowMs / 1000)
   if (message.validAfter >= nowSeconds) refuse('authorization_not_yet_valid', 'its window has not begun')
-  if (message.validBefore <= nowSeconds) refuse('authorization_expired', 'its window is over')
+  if (message.validBefore <= nowSeconds) refuse('authorization_expired', 'its window has ended')
   if (message.validBefore < nowSeconds + secondsLeftMin) {
     refuse('authorization_validity_too_short', 'it must be valid for seven days')
   }

@@ -97,7 +97,7 @@ export async function refuseUsedSignIn(database: Database, { nonce }: SignIn): P
   if (used !== undefined) throw new SignInUsedError()
 }
 
-/** Each message is good once. Called when its wallet is admitted: this writes a row, and anybody can make a wallet. */
+/** Each message can be used once. Called when its wallet is admitted: this writes a row, and wallets are free. */
 export async function useSignIn(database: Database, { nonce, expiresAt }: SignIn): Promise<void> {
   const rows = await database.query(
     'insert into x402_sign_ins (nonce, expires_at) values ($1, $2) on conflict do nothing returning nonce',

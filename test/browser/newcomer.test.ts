@@ -70,7 +70,7 @@ test('from a fresh clone to a verified receipt, and Ctrl-C leaves nothing runnin
 
   await openStream(printed)
   service.press('\x03')
-  await service.said(/1 request under way; stopping when it ends, at most 30 s\. Press Ctrl-C again to stop now\./)
+  await service.said(/1 request running; stopping when it ends, at most 30 s\. Press Ctrl-C again to stop now\./)
   await pause(pastDuplicatesMs)
   service.press('\x03')
   await service.said(/Stopping now: ending 1 request\./)

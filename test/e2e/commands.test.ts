@@ -109,7 +109,7 @@ test('a wrong amount, order or address is reported in one line with the expected
       2,
       /^penny: --amount must be an amount of USDC such as 2\.50: not negative, with at most six decimals\. Got "much"\.\n$/,
     ],
-    [['faucet', '--amount', '0'], 1, /it gives 0\.000001 to 1000000 USDC at once, not 0\.\n$/],
+    [['faucet', '--amount', '0'], 1, /it gives 0\.000001 to 1000000 USDC per request, not 0\.\n$/],
     [
       ['withdraw', '--amount', 'much'],
       2,

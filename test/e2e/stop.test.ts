@@ -35,7 +35,7 @@ test('one SIGTERM for the whole process group lets a stream finish, and leaves n
   signalGroup(service.pid, 'SIGTERM')
   assert.match(
     await service.said(/under way/),
-    /1 request under way; stopping when it ends, at most 30 s\. Press Ctrl-C again to stop now\./,
+    /1 request running; stopping when it ends, at most 30 s\. Press Ctrl-C again to stop now\./,
   )
   await stream.finish()
   assert.match(await stream.rest, /data: \[DONE\]/)

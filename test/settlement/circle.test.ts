@@ -229,7 +229,7 @@ test('a payment that waited for a day gets a new window under its nonce', async 
   await bench.database.query(age, [account.id])
   await settleAll(bench)
   await assertSettled(bench, [account])
-  assert.deepEqual(bench.alarms, ['a payment waited so long that its window was renewed'])
+  assert.deepEqual(bench.alarms, ['the validity window of a waiting payment was renewed'])
 })
 
 type Step =

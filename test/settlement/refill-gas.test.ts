@@ -28,7 +28,7 @@ test('gas is refilled once, and an alarm is raised when it does not arrive: a st
   for (let look = 0; look < 4; look += 1) await refill(0n)
   assert.equal(before - (await revenue()), gasMin)
   assert.equal(bench.gateway.paid.get(relayer.address), gasMin)
-  const low = 'the relayer’s gas is low though it was refilled'
+  const low = 'the relayer’s gas is still low after a refill'
   assert.deepEqual(bench.alarms, ['the relayer is short of gas', low, low, low])
   await refill(gasMin)
   assert.equal(bench.alarms.length, 4, 'nobody is called when there is enough')

@@ -13,7 +13,7 @@ export function renderSettingsPage(): string {
 Generated from the list of settings by \`npm run generate\`; do not edit.
 
 All settings are environment variables. They are read and checked at start: a bad value stops the start with one line that names it. An
-empty value counts as not set. A secret (marked *) may stand in a file: name the file in the variable's \`_FILE\` twin, for example
+empty value counts as not set. A secret (marked *) may be in a file: name the file in the variable's \`_FILE\` twin, for example
 \`MASTER_KEY_FILE\`. With \`NODE_ENV=production\` the service refuses to run on embedded defaults unless it is started with
 \`--allow-embedded\`. [\`penny config\`](commands.md#penny-config) shows the values in use and where each comes from;
 \`penny config NAME\` explains one.

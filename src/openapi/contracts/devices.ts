@@ -59,7 +59,7 @@ export const deviceContracts = {
       status: z.enum(['pending', 'slow_down', 'confirmed', 'declined', 'expired']).meta({
         description: '`slow_down`: still pending, and polled too early. `expired`: expired, used or cancelled',
       }),
-      interval: z.int().nullable().meta({ description: 'Seconds until the next poll; null if polling is over' }),
+      interval: z.int().nullable().meta({ description: 'Seconds until the next poll; null if polling has ended' }),
       key: keyContracts.createKey.answer.nullable(),
     }),
   }),

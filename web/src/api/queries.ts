@@ -17,7 +17,7 @@ export const sessionQuery = queryOptions({
   staleTime: 60_000,
 })
 
-/** After a sign-in. An older answer that is still on its way says that nobody is signed in: it is dropped. */
+/** After a sign-in. Drops an older response that is still in flight: it says that there is no session. */
 export async function setSession(client: QueryClient, session: Session): Promise<void> {
   await client.cancelQueries({ queryKey: sessionQuery.queryKey })
   client.setQueryData(sessionQuery.queryKey, session)
@@ -113,7 +113,7 @@ export function requestsQuery(filter: RequestFilter) {
   return infiniteQueryOptions({
     queryKey: ['requests', 'list', filter],
     queryFn: ({ pageParam }) =>
-      // The first page is there at once; whoever reads on gets larger ones.
+      // The first page is small and loads fast; later pages are larger.
       call('listRequests', {
         query: { ...filter, ...(pageParam === null ? { limit: '50' } : { limit: '200', cursor: pageParam }) },
       }),

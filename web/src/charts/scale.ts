@@ -21,7 +21,7 @@ export type Granularity = Usage['granularity']
 
 export const granularityMs: Readonly<Record<Granularity, number>> = { minute: 60_000, hour: 3_600_000, day: 86_400_000 }
 
-/** The time that a bar stands for, as the request log takes it. */
+/** The time range of a bar, as a filter of the request log. */
 export function bucketSpan(
   { start }: { readonly start: string },
   granularity: Granularity,

@@ -154,7 +154,7 @@ function Code({ code, language }: { code: string; language: string }) {
               className === '' ? (
                 text
               ) : (
-                // biome-ignore lint/suspicious/noArrayIndexKey: runs are made anew with the code and never move.
+                // biome-ignore lint/suspicious/noArrayIndexKey: runs are created again with the code and never move.
                 <span key={at} className={className}>
                   {text}
                 </span>

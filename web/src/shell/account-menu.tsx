@@ -37,7 +37,7 @@ export function AccountMenu({ session }: { session: Session }) {
   )
 }
 
-/** The accounts to switch to. The page is loaded anew: nothing of one account is shown beside another. */
+/** The accounts to switch to. Switching reloads the page: nothing of one account may be shown with another. */
 export function OtherAccounts({ session }: { session: Session }) {
   const change = useMutation({
     mutationFn: (id: string) => call('switchAccount', { body: { account_id: id } }),

@@ -65,11 +65,11 @@ export function SandboxBar({ session }: { session: Session }) {
   )
 }
 
-/** Says what a reset is here: nobody can make the chain forget, so the account is left and another begun. */
+/** Explains the reset: the chain cannot be reset, so the account is left as it is and a new one is created. */
 function ResetDialog({ onClose }: { onClose: () => void }) {
   const reset = useMutation({
     mutationFn: () => call('resetSandbox'),
-    // The whole page anew: nothing of the account before may be left on it.
+    // Reload: nothing of the previous account may stay on the page.
     onSuccess: () => window.location.assign('/'),
   })
   return (

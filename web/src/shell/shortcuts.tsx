@@ -8,7 +8,7 @@ type Actions = { readonly onPalette: () => void; readonly onHelp: () => void }
 
 const sequenceMs = 1_200
 
-/** ⌘K always; single keys only when they are on, and never while somebody types. */
+/** ⌘K always; single keys only when they are on, and never while the user types. */
 export function useShortcuts({ onPalette, onHelp }: Actions): void {
   const navigate = useNavigate()
   const [enabled] = useShortcutsEnabled()

@@ -11,7 +11,7 @@ const SignIn = lazy(() => import('../pages/sign-in/sign-in.tsx').then((module) =
 /**
  * What a visitor without a session sees at an address of the dashboard: the front page at `/`, the models at `/models`, which
  * are public, and the sign-in form elsewhere.
- * The form stands in for the page and the address stays, so signing in shows exactly the page that the link named. A redirect
+ * The form replaces the page and the address stays, so signing in shows exactly the page that the link named. A redirect
  * to /login and back is not used: it once navigated on every render and froze the tab.
  */
 export function SignedOut() {

@@ -10,7 +10,7 @@ import { Wordmark } from './rail.tsx'
 export function TopBar({ onPalette }: { onPalette: () => void }) {
   return (
     <header className="sticky top-0 z-20 flex h-14 items-center gap-3 border-b border-rule bg-paper px-4 md:px-6 print:hidden">
-      {/* The narrowest screens have room for the sign alone: the balance, available and held, goes first. */}
+      {/* The narrowest screens show only the logo, to leave room for the balance (available and held). */}
       <Link
         to="/"
         className="flex items-center gap-2 whitespace-nowrap md:hidden max-sm:[&>span]:hidden"

@@ -149,7 +149,7 @@ export OPENAI_API_KEY="${apiKey}"
 openai api chat.completions.create -m ${body.model} -g user ${JSON.stringify(body.messages.at(-1)?.content ?? '')}`
 }
 
-/** The name in `$OPENAI_API_KEY`. A shell puts the value there by itself; other languages must be told to read it. */
+/** The name in `$OPENAI_API_KEY`. A shell expands it by itself; code in other languages must read it. */
 function variableOf(apiKey: string): string | undefined {
   return apiKey.startsWith('$') ? apiKey.slice(1) : undefined
 }

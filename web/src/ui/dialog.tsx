@@ -26,7 +26,7 @@ export function Dialog({
   useEffect(() => {
     const element = dialog.current!
     if (!element.open) element.showModal()
-    // Whoever opens a form wants to write; the browser would have put the focus on Close.
+    // Focus the first field of a form; the browser would focus Close.
     element.querySelector<HTMLElement>('[data-body] :is(input, select, textarea)')?.focus()
     return () => element.close()
   }, [])

@@ -43,7 +43,7 @@ function OverviewBody({ overview, range }: { overview: Overview; range: Range })
   // Each account has its own first steps, also after the sandbox began again.
   const [dismissed, setDismissed] = usePreference(`checklist.${session?.account?.id}`, 'open')
   const done = Object.values(overview.checklist).every(Boolean)
-  // Whoever finishes the steps sees them finished; whoever comes back later has no use for them.
+  // Shown as done when the last step is done in this visit; hidden on later visits.
   const [wasDone] = useState(done)
   return (
     <div className="flex flex-col gap-6">

@@ -240,7 +240,7 @@ function errorOf(error: unknown): AnswerError {
   return { message, code: error.code, affordableMaxTokens: affordable > 0 ? affordable : undefined }
 }
 
-/** A call is told when it starts and when it ends: the second line replaces the first. */
+/** A call has an event at its start and one at its end: the second replaces the first. */
 function addActivity(before: readonly Activity[], told: ToolActivity): readonly Activity[] {
   const id = `${told.type}-${told.call}`
   const next = { id, text: describe(told), isRunning: told.status === 'started' }

@@ -108,7 +108,7 @@ export class PlaygroundActions {
     }))
   }
 
-  /** Begins anew with the same settings and models. */
+  /** Starts over with the same settings and models. */
   clear(): void {
     this.#store.update((state) => {
       const [first, ...others] = state.conversation.lanes.map(({ model }) => model)

@@ -113,7 +113,7 @@ function Verified({ document }: { document: unknown }) {
   )
 }
 
-/** A receipt that nobody has signed proves nothing, however well its fields agree. */
+/** An unsigned receipt proves nothing, even if its fields are consistent. */
 function verdictOf(checks: readonly ReceiptCheck[], { payment }: Receipt): Verdict {
   if (checks.some(({ ok }) => !ok)) return 'wrong'
   return payment === undefined ? 'pending' : 'proved'

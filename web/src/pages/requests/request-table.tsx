@@ -112,7 +112,7 @@ export function RequestRows({ rows, hasMore, totals }: Props) {
   )
 }
 
-/** How many there are, read or not; undefined while nobody knows. */
+/** The total number, loaded or not; undefined while it is unknown. */
 function countOf(rows: readonly LedgerRequest[], hasMore: boolean, totals: RequestTotals | undefined) {
   if (!hasMore) return rows.length
   return totals?.complete ? Math.max(totals.requests + totals.refused, rows.length) : undefined

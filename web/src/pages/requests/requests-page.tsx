@@ -45,7 +45,7 @@ export function RequestsPage() {
   const [paused, pauseProps] = usePausedByReader()
   const list = useInfiniteQuery(requestsQuery(filter))
   const totals = useQuery(requestTotalsQuery(filter))
-  // An account without requests is told that its first one appears by itself, and has no row that the reader could lose.
+  // An account without requests sees that its first one will appear automatically. No row can move away.
   const isFirst = !isFiltered(filters) && !list.isPlaceholderData && isEmpty(list.data?.pages)
   const tail = useLiveTail(filter, live, paused, isFirst)
   const rows = useMemo(() => merge(tail.fresh, list.data?.pages ?? []), [tail.fresh, list.data])
@@ -142,7 +142,7 @@ function merge(fresh: readonly LedgerRequest[], pages: Pages): readonly LedgerRe
   return [...fresh.filter(({ id }) => !known.has(id)), ...read]
 }
 
-/** The reader's eye must not lose its row: hovering, focusing or having scrolled holds new rows back. */
+/** New rows are held back while the reader hovers, focuses or has scrolled: the current row must not move. */
 function usePausedByReader() {
   const [hovered, setHovered] = useState(false)
   const [focused, setFocused] = useState(false)
@@ -161,7 +161,7 @@ function usePausedByReader() {
   return [hovered || focused || scrolled, props] as const
 }
 
-/** Whoever comes back reads from the top again, not ten thousand rows at once. */
+/** A return to the page starts at the top again, instead of loading ten thousand rows. */
 function useForgetting(filter: RequestFilter): void {
   const client = useQueryClient()
   useEffect(() => () => forgetOlderPages(client, filter), [client, filter])

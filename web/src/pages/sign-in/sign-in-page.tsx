@@ -17,7 +17,7 @@ export function SignInPage() {
   const navigate = useNavigate()
   const { closed } = useSearch({ strict: false }) as { closed?: unknown }
   const [invitation, setInvitation] = useState(readInvitation)
-  // Whoever was signed in when the link was opened decides whether to join as that person.
+  // A person who was signed in when the link was opened decides whether to join as that person.
   const [joiner, setJoiner] = useState<Session>()
   useEffect(() => {
     if (session === undefined) return
@@ -74,7 +74,7 @@ function JoinAs({
   const client = useQueryClient()
   const join = useMutation({
     mutationFn: () => call('acceptInvitation', { body: { token: invitation } }),
-    // Loaded anew: nothing of the account before is shown beside this one.
+    // Reload: nothing of the previous account may stay on the page.
     onSuccess: () => window.location.assign('/'),
   })
   const leave = useMutation({

@@ -12,7 +12,7 @@ export async function prepareMessage(wallet: Wallet): Promise<SignInMessage> {
 
 async function messageFor(address: string): Promise<string> {
   const { message } = await call('createNonce', { body: { address } })
-  // A text that names another site must never be signed here, whoever sent it.
+  // A text that names another site must never be signed here.
   if (!message.startsWith(`${window.location.host} wants you to sign in`))
     throw new WalletError(`The text to sign does not name ${window.location.host}. Nothing was signed.`)
   return message
@@ -24,7 +24,7 @@ export async function confirmOwnerWithWallet(wallet: Wallet, account: Account, o
   if (!account.wallets.some((own) => own.address.toLowerCase() === address.toLowerCase()))
     throw new WalletError(`${address} is not a wallet of this account. Choose another address in ${wallet.name}.`)
   const { message } = await call('createOwnerChallenge', { body: { address: owner, wallet: address } })
-  // The text must name this site and the address that was typed: whoever sent another one, it must not be signed.
+  // The text must name this site and the typed address. Any other text must not be signed.
   const names = message?.startsWith(`${window.location.host} wants you to sign in`)
   if (message === null || !names || !message.toLowerCase().includes(owner.toLowerCase()))
     throw new WalletError('The text to sign does not name this address. Nothing was signed.')

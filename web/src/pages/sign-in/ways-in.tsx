@@ -15,7 +15,7 @@ type Props = {
   readonly session: Session
   /** Signing in again must reach the same account: opening another one is not offered. */
   readonly again?: boolean
-  /** The token of an invitation: whoever signs in joins its account. */
+  /** The token of an invitation: the person who signs in joins its account. */
   readonly invitation?: string | undefined
   readonly onSignedIn: (session: Session) => void
 }
