@@ -57,7 +57,7 @@ test('payments that cost more gas than they move need the token', async (t) => {
   assert.equal((await ask(url, '/v1/x402/settle', dust)).body.success, true)
 })
 
-test('payments are shown to the service alone', async (t) => {
+test('only the service can read payments', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start()
   await deposit(bench, payer, 10_000n)

@@ -58,7 +58,7 @@ test('when the chain is unreachable for too long, new payments are refused', asy
   assert.equal('success' in answer.body, false, 'a client must not take it for a refusal')
 })
 
-test('a receipt of a transaction that is in no block is not believed', async (t) => {
+test('a receipt of a transaction that is in no block is rejected', async (t) => {
   const line = await openLine(t)
   line.proxy.fault = async ({ method, params }, forward) => {
     if (method === 'eth_sendRawTransaction') return { result: keccak256(params[0] as Hex) }
@@ -73,7 +73,7 @@ test('a receipt of a transaction that is in no block is not believed', async (t)
   await assertPaidOnce(line, ids, 1_000n)
 })
 
-test('logs that come twice, in disorder or not at all change no balance', async (t) => {
+test('duplicate, unordered or missing logs change no balance', async (t) => {
   const line = await openLine(t, { recheckMs: 100, reconcileMs: 50 })
   let turn = 0
   line.proxy.fault = only('eth_getLogs', async (_, forward) => {
@@ -142,7 +142,7 @@ test('garbage from any method of the node only delays requests', async (t) => {
 
 // Every fault of this file concurrently, in an order derived from a seed. A failure prints the seed.
 for (const seed of [1, 2]) {
-  test(`under all faults together payments and withdrawals come out to the unit (seed ${seed})`, async (t) => {
+  test(`under all faults together payments and withdrawals are exact to the unit (seed ${seed})`, async (t) => {
     const line = await openLine(t, { recheckMs: 200, reconcileMs: 100, replaceMs: 300 })
     const { bench, proxy, url } = line
     const random = randomOf(seed)

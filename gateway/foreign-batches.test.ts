@@ -83,7 +83,7 @@ test('after the gateway loses its database, settled payments are found by their 
   assert.equal(await onChain(bench, other), 2_000n)
 })
 
-test('a node cannot make up what others settled: without the payer’s signature it is not believed', async (t) => {
+test('a node cannot invent foreign settlements: without the payer’s signature they are rejected', async (t) => {
   let skippedMs = 0
   const line = await openLine(t, { clock: () => Date.now() + skippedMs })
   const { bench, proxy, url } = line

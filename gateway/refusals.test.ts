@@ -115,7 +115,7 @@ test('the window must be open, and stay open for seven days, to the second', asy
   assert.equal(await reason(0n, 2n ** 256n - 1n), undefined)
 })
 
-test('a signature for another chain or another gateway is none here', async () => {
+test('a signature for another chain or another gateway is invalid', async () => {
   assert.equal(reasonOf(await paymentBody(wallet, payer, { ...window, chainId: 1 })), 'invalid_signature')
   assert.equal(reasonOf(await paymentBody(wallet, payer, { ...window, signedWallet: usdc })), 'invalid_signature')
 })

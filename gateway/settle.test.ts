@@ -205,7 +205,7 @@ async function checkNetting(chainUrl: string, wallet: `0x${string}`, payerCount:
   assert.ok(credits.length <= batches.length * payerCount, `${credits.length} credits in ${batches.length} batches`)
 }
 
-test('many payments in one call are each taken or refused by themselves', async (t) => {
+test('many payments in one call are accepted or refused independently', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start()
   const payer = account('payer')

@@ -90,7 +90,7 @@ async function follow(
 }
 
 // A cursor that skips a number which is committed later loses that payment permanently: it would never be confirmed.
-test('a change that commits late is not passed over by one that was made after it', async (t) => {
+test('a change that commits late is not skipped by one that was made after it', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start()
   const [early, late] = [await storeTransfer(bench), await storeTransfer(bench)]
@@ -188,7 +188,7 @@ test('a cursor of another gateway is refused, and the service reads from the beg
   assert.deepEqual([idsOf(news.transfers), news.next, news.isRestarted], [[id], nextCursor, true])
 })
 
-test('payments that are overdue are asked for, and those that the gateway lost are named', async (t) => {
+test('overdue payments are queried, and those that the gateway lost are named', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start()
   const [quiet, overdue, gone] = [await storeTransfer(bench), await storeTransfer(bench), randomUUID()]
@@ -202,7 +202,7 @@ test('payments that are overdue are asked for, and those that the gateway lost a
   assert.equal((await transferOf(url, quiet)).status, 'received')
 })
 
-test('Circle’s gateway has no list of changes: each open payment is asked for', async (t) => {
+test('Circle’s gateway has no list of changes: each open payment is queried', async (t) => {
   const gateway = await startCircleGateway(t, terms)
   const gatewayClient = createGatewayClient({ url: gateway.url, domain: terms.gatewayDomain })
   atEnd(t, () => gatewayClient.close())

@@ -295,7 +295,7 @@ test('a launcher that would have to fetch something and may not write says in on
   }
 })
 
-test('proxies pass every token on at once, and send no completion twice', (context) => {
+test('proxies forward every token immediately, and send no completion twice', (context) => {
   const nginx = read('nginx.conf')
   const [, location] = /location ~ \^\/\(x402\/\)\?v1\/ \{([^}]*)\}/.exec(nginx)!
   for (const rule of [

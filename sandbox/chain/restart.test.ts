@@ -101,7 +101,7 @@ for (const [step, reach, where] of [
   })
 }
 
-test('a torn last line is forgotten, and what comes next is kept', async (t) => {
+test('a torn last line is dropped, and later lines are kept', async (t) => {
   const dataDir = await temporaryFolder(t)
   const path = join(dataDir, 'chain.journal')
   const first = await startChain(t, { dataDir })

@@ -156,7 +156,7 @@ test('time never goes backwards, whatever the machine’s clock does', async (t)
 })
 
 // Arc mines twice a second. Here the last block may be hours old, and an authorization made since then would look too early.
-test('a call sees the present, however old the last block is', async (t) => {
+test('a call uses the current time, even if the last block is old', async (t) => {
   const clock = { ms: Date.UTC(2026, 10, 15) }
   const { url, admin } = await startChain(t, { clock: () => clock.ms })
   await admin.giveUsdc(alice.address, 100n)
@@ -176,7 +176,7 @@ test('a call sees the present, however old the last block is', async (t) => {
   )
 })
 
-test('the chain’s clock can be put forward, for good', async (t) => {
+test('the chain’s clock can be moved forward permanently', async (t) => {
   const clock = { ms: Date.UTC(2026, 10, 15) }
   const dataDir = await temporaryFolder(t)
   const first = await startChain(t, { dataDir, clock: () => clock.ms })

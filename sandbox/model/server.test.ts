@@ -437,7 +437,7 @@ describe('production', () => {
     assert.ok(outputTokens < 1_000_000)
   })
 
-  test('ends at once when the server closes', { timeout: 30_000 }, async () => {
+  test('ends immediately when the server closes', { timeout: 30_000 }, async () => {
     const answered = Promise.withResolvers<Answered>()
     const closing = await startModelServer({
       host: '127.0.0.1',

@@ -162,12 +162,12 @@ type AccountRow = {
   readonly deposited: bigint
   /** It pays over x402. */
   readonly is_wallet: boolean
-  /** Of a wallet account: whether an API key besides the wallet's own works. */
+  /** Wallet accounts only: whether an API key other than the wallet's own works. */
   readonly has_keys: boolean
   readonly hour: bigint
   readonly day: bigint
   readonly week: bigint
-  /** Of the week without this hour. */
+  /** The week without this hour. */
   readonly before: bigint
   readonly active_hours: bigint
   /** The first hour with a charge in the week. */

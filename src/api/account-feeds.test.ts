@@ -166,7 +166,7 @@ test('a batch of requests is one event for a live view, and one for each request
   for (const view of views) view.stop()
 })
 
-test('events of a live view are deleted when it is over, unless a webhook endpoint wants them', async () => {
+test('events of a closed live view are deleted, unless a webhook endpoint needs them', async () => {
   const [payer, listening] = [await openPayer(ledger.database, 10_000n), await openPayer(ledger.database, 10_000n)]
   await ledger.database.query(
     `update accounts set event_types = '{deposit.credited}' where partition = $1 and id = $2`,

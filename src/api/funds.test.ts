@@ -139,7 +139,7 @@ async function signIn(
 
 const form = () => ({ 'idempotency-key': randomUUID() })
 
-test('a withdrawal refuses every place from which money does not come back, and says which it is', async () => {
+test('a withdrawal refuses every address that would lose the money, and says why', async () => {
   const client = await signIn('10')
   await client.send('PUT', '/api/owner', { address: ownerAddress })
   const bad = {
@@ -159,7 +159,7 @@ test('a withdrawal refuses every place from which money does not come back, and 
   assert.equal((await readBalance(ledger.database, client.owner)).available, parse('10'))
 })
 
-test('a withdrawal to the owner is paid once however often its form is sent', async () => {
+test('a withdrawal to the owner is paid once, even if its form is sent repeatedly', async () => {
   const client = await signIn('10')
   await client.send('PUT', '/api/owner', { address: ownerAddress })
   const headers = form()

@@ -55,7 +55,7 @@ test('output without usage costs what we count, and is unknown until then', () =
   assert.equal(upstream.record.cost, 32n)
 })
 
-test('usage that cannot be true is not believed; a count of ours does not replace what was reported', () => {
+test('implausible usage is ignored; our own count does not replace reported usage', () => {
   const count = { promptTokens: 1_000, completionTokens: 1_000 }
   assert.equal(
     costOf((use) => use.roundEnded(priced, { input_tokens: -1, output_tokens: 5 }, true)),

@@ -39,7 +39,7 @@ test('an error of the node keeps its code, message and data, with any HTTP statu
   }
 })
 
-test('an answer that is none is an error that names no more than the status', async (t) => {
+test('an invalid response is an error that names only the status', async (t) => {
   for (const [status, text, reason] of [
     [401, '<html>key hunter2</html>', 'it answers 401'],
     [502, '', 'it answers 502'],

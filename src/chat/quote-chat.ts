@@ -28,7 +28,7 @@ export type QuotedChat = {
 /** The account and key that the quote is for. */
 export type QuotedFor = {
   readonly key: ApiKey
-  /** Of a wallet account; for refusals. */
+  /** Wallet accounts only; for refusals. */
   readonly x402Wallet: string | undefined
   /** The client's IP address. */
   readonly address: string

@@ -5,7 +5,7 @@ import { Sources } from './sources.ts'
 
 const from = (content: string, role: 'user' | 'system' = 'user') => new Sources([{ role, content }])
 
-test('an address that the customer wrote may be read, however the sentence around it goes on', () => {
+test('a URL that the customer wrote may be read, whatever text surrounds it', () => {
   for (const written of [
     'Read https://example.com/a?b=c.',
     'Read (https://example.com/a?b=c), please',

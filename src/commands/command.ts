@@ -26,7 +26,7 @@ export type Command = {
   withoutConfig?(error: Error, output: Output): Promise<number>
 }
 
-/** Of every command. */
+/** Options of every command. */
 export const commonOptions = { json: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } } as const
 
 /** Where results go: a table for people, JSON for programs. */

@@ -46,7 +46,7 @@ test('an account’s receipts are exported into one private file that verifies',
   assert.equal(readFileSync(file, 'utf8'), readFileSync(again.file, 'utf8'))
 })
 
-test('a file that exists is left alone, and a failed export leaves none behind', async (t) => {
+test('an existing file is not overwritten, and a failed export leaves no file', async (t) => {
   const { file, run } = openExport(t)
   writeFileSync(file, 'mine')
   await assert.rejects(

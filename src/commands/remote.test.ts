@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
 import { tailRemote } from './remote.ts'
 
-test('a tail shows the last requests once, then every request that ends, however many began meanwhile', async (t) => {
+test('a tail shows the last requests once, then every request that ends, even if many began meanwhile', async (t) => {
   type Row = { readonly id: string; status: 'held' | 'succeeded' }
   const rows: Row[] = []
   const begin = (id: string, status: Row['status'] = 'succeeded') => rows.unshift({ id, status })

@@ -17,7 +17,7 @@ export function writeSandboxFile(dataDir: string, content: SandboxFile): void {
   writePrivateFile(join(dataDir, file), `${JSON.stringify(content, null, 2)}\n`)
 }
 
-/** Of the last start on this data folder; undefined when there was none. */
+/** The file of the last start on this data folder; undefined when there was none. */
 export function readSandboxFile(dataDir: string): SandboxFile | undefined {
   try {
     return JSON.parse(readFileSync(join(dataDir, file), 'utf8')) as SandboxFile

@@ -10,7 +10,7 @@ function queueOf(run: BatchOptions<number, number>['run'], options: Partial<Batc
   return new BatchQueue<number, number>({ run, isOutcomeUnknown: (error) => error instanceof Lost, ...options })
 }
 
-test('calls of one moment share one batch, and those that come during a commit share the next', async () => {
+test('concurrent calls share one batch, and calls during a commit share the next', async () => {
   const sizes: number[] = []
   const gate = Promise.withResolvers<void>()
   const queue = queueOf(async (calls) => {

@@ -60,7 +60,7 @@ async function prepare(t: Parameters<typeof atEnd>[0]) {
   return { source, target, copy: () => copyRows({ sourceUrl: source.url, targetUrl: target.url, ...options }) }
 }
 
-test('a copy has every row as it was, in its partition, and goes on counting where the original stopped', async (t) => {
+test('a copy has every row unchanged, in its partition, and its sequences continue', async (t) => {
   const { source, target, copy } = await prepare(t)
   assert.deepEqual(await copy(), { tables: 4, rows: 8n })
   assert.deepEqual(await read(target.database), await read(source.database))

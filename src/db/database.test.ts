@@ -45,7 +45,7 @@ test('no amount ever becomes a float, and no time depends on the time zone of th
   })
 })
 
-test('the parsers of other users of the driver are left alone', async () => {
+test('the parsers of other users of the driver are unchanged', async () => {
   const client = new pg.Client({ connectionString: shared.url })
   await client.connect()
   const { rows } = await client.query('select 1::int8 as one')
@@ -223,7 +223,7 @@ test('closing does not wait for ever for work that hangs', async () => {
   assert.equal(isConnectionLost(await hanging), true)
 })
 
-test('closing does not wait for a connection that is only being made, and nothing is begun on it', async () => {
+test('close does not wait for a connection that is still opening, and nothing runs on it', async () => {
   const database = openDatabase({ url: shared.url, poolMax: 1, applicationName: 'late', closeMaxMs: 0 })
   const late = rejection(database.query('select pg_sleep(60)'))
   await database.close()

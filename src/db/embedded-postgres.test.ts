@@ -69,7 +69,7 @@ for (const packageRoot of [undefined, await postgres15()]) {
     assert.deepEqual(await readRows(postgres), [1])
   })
 
-  test(`a service and its PostgreSQL that are killed together start again at once (PostgreSQL ${version})`, async (t) => {
+  test(`a service and its PostgreSQL that are killed together start again immediately (PostgreSQL ${version})`, async (t) => {
     const dataDir = await preparedFolder(t, packageRoot)
     for (let round = 0; round < 3; round += 1) {
       const { child, pid } = await startInChild(t, dataDir, packageRoot)
@@ -81,7 +81,7 @@ for (const packageRoot of [undefined, await postgres15()]) {
     }
   })
 
-  test(`committed rows survive kill -9 of PostgreSQL, which comes back by itself (PostgreSQL ${version})`, async (t) => {
+  test(`committed rows survive kill -9 of PostgreSQL, which restarts automatically (PostgreSQL ${version})`, async (t) => {
     const dataDir = await preparedFolder(t, packageRoot)
     const database = open(t, await start(t, dataDir, packageRoot))
     await database.query('create table t (id bigint primary key)')
@@ -121,7 +121,7 @@ test('of two services that start concurrently on a new folder, one wins and the 
   assert.deepEqual((await readdir(dataDir)).sort(), ['postgres', 'postgres.log'])
 })
 
-test('a server that leaves again just as its owner comes back is waited for, not given up', async (t) => {
+test('a server that is stopping when its owner returns is waited for', async (t) => {
   const dataDir = await preparedFolder(t)
   const { promise: isBack, resolve } = Promise.withResolvers<void>()
   const told = (line: string) => line === 'PostgreSQL is back.' && resolve()

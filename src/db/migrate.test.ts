@@ -152,7 +152,7 @@ test('a function does not go back to a text that it had before', async (t) => {
   assert.deepEqual(await database.query('select doubled(2) as value'), [{ value: 4 }])
 })
 
-test('a function that fails leaves all of them as they were, and names itself', async (t) => {
+test('a failing function changes none of them, and is named', async (t) => {
   const { database, folder } = await fixture(t, two)
   await mkdir(join(folder, 'functions'))
   await writeFile(join(folder, 'functions', 'doubled.sql'), doubling(2))

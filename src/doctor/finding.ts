@@ -1,4 +1,4 @@
-/** What one look at the installation came to. */
+/** The result of one check of the installation. */
 export type Finding = {
   readonly check: string
   readonly state: 'ok' | 'warning' | 'failed' | 'skipped'

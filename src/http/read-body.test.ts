@@ -97,7 +97,7 @@ test('a consumed body is released while its request is still being answered', as
 })
 
 // Each piece that is kept takes two hundred bytes of the heap: 60 MB for these.
-test('a body that comes byte by byte takes no more memory than its length allows, and is whole', async () => {
+test('a body that arrives byte by byte uses no more memory than its length allows, and is complete', async () => {
   const bytes = 300_000
   const { port } = server.address() as AddressInfo
   const socket = connect(port, '127.0.0.1')

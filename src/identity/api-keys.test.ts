@@ -51,7 +51,7 @@ test('the database can give no key back: it has a hash and a hint', async () => 
   })
 })
 
-test('raising and lowering a limit act on the next request, and a limit below what is held leaves it alone', async () => {
+test('raising and lowering a limit apply to the next request, and a limit below the held amount keeps existing holds', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 100_000n, { limit: fromAtomic(1_000n) })
   assert.equal(codeOf(await place(holds, payer, 1_001n)), 'key_limit_exceeded')
@@ -148,7 +148,7 @@ test('another window rewrites no history, and counts old requests by the time of
   await assertBooksBalance(database)
 })
 
-test('a window is changed once a minute at most, and a refused change leaves the whole key as it was', async () => {
+test('a window is changed at most once a minute, and a refused change leaves the whole key unchanged', async () => {
   const { database } = ledger
   const payer = await openPayer(database, 0n, { limit: fromAtomic(1_000n) })
   await updateKey(database, payer.keyId, { limitWindow: 'day' })

@@ -29,7 +29,7 @@ test('keys that arrive together are looked up together', async () => {
   assert.equal(statements.length, 2)
 })
 
-test('keys whose part of the database is down are refused alone', async () => {
+test('only keys in the partition that is down are refused', async () => {
   const secrets = await createKeys(24, 4)
   const { database } = watched(ledger.database, (name, [partition]) => {
     if (name === 'find_keys' && partition === 2) throw new Error('the worker is down')

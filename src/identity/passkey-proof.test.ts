@@ -45,7 +45,7 @@ const kinds = [
   [-257, 'sha256', generateKeyPairSync('rsa', { modulusLength: 2048 })],
 ] as const
 
-test('keys of each kind that devices make are taken, and each answers for itself alone', () => {
+test('all key types of devices are accepted, and each verifies only its own signatures', () => {
   for (const [algorithm, hash, pair] of kinds) {
     const passkey = register(pair, algorithm)
     assert.equal(checkAssertion(assertion(pair, hash, 0), passkey, party), 0)

@@ -35,7 +35,7 @@ test('tokens never outnumber bytes', async () => {
   )
 })
 
-test('texts made to stall a tokenizer are counted all the same', async () => {
+test('texts made to stall a tokenizer are still counted', async () => {
   const hostile = [
     'a'.repeat(300_000),
     ' '.repeat(300_000),
@@ -154,7 +154,7 @@ test('continuing streams and unpaid texts take turns', async () => {
   assert.equal(order.slice(0, 500).filter((kind) => kind === 'unpaid').length, 200)
 })
 
-test('a count survives the death of the thread once, and fails alone the second time', async () => {
+test('a count survives one death of its thread, and only it fails after the second', async () => {
   const fragile = createTokenCounter(new URL('./__fixtures__/dying-token-worker.ts', import.meta.url))
   // One of the two runs in a thread that it kills.
   assert.equal(await fragile.countPaid(['die in odd threads']), 18)

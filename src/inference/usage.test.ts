@@ -19,14 +19,14 @@ test('usage is read as the upstream reports it, details or none', () => {
   )
 })
 
-test('zeros are an answer, and nothing is none', () => {
+test('zero usage counts as reported, and missing usage does not', () => {
   const zeros = { promptTokens: 0, cachedTokens: 0, completionTokens: 0, reasoningTokens: 0 }
   assert.deepEqual(readUsage({ input_tokens: 0, output_tokens: 0 }), zeros)
   assert.equal(readUsage(undefined), undefined)
   assert.equal(readUsage(null), undefined)
 })
 
-test('usage that cannot be true is never taken for tokens', () => {
+test('implausible usage is never billed', () => {
   const absurd: readonly unknown[] = [
     'many',
     [],

@@ -15,7 +15,7 @@ after(() => ledger.drop())
 const farFuture = 'ffffffff-ffff-4fff-bfff-ffffffffffff'
 
 // Accounts beyond the first page were skipped until the hourly audit: 2,500 of them were enough to hide a wrong balance.
-test('the running audit reaches every account in use, however many there are', async () => {
+test('the continuous audit reaches every account in use, even if there are many', async () => {
   const { database } = ledger
   await database.query(
     `with made as (

@@ -132,7 +132,7 @@ test('a node that slept past its lease extends nothing', async () => {
   await second.end(voided(placed))
 })
 
-test('a living node’s hold is never taken for an orphan, however old it is', async () => {
+test('a hold of a live node is never treated as an orphan, however old it is', async () => {
   const { first, second } = await openNodes()
   const placed = await hold(first, await openPayer(ledger.database, 5_000n), 1_000n)
   await ledger.database.query('update holds set created_at = $2 where id = $1', [
@@ -161,7 +161,7 @@ test('a node that slept past its lease holds nothing until it has renewed it, an
   await first.end(voided(await hold(first, payer, 1_000n)))
 })
 
-test('a node that renews its lease when the ledger refuses it holds and extends at once', async () => {
+test('a node whose lease the ledger refuses renews it, and then holds and extends immediately', async () => {
   const { dying, die } = await openNodes()
   const renewing = await openLedger(ledger.database, {
     node: dying,

@@ -27,7 +27,7 @@ export type Account = {
   /** The withdrawal address, and from when it may be used. */
   readonly ownerAddress: string | undefined
   readonly ownerUsableFrom: Date | undefined
-  /** Of a wallet account, which pays over x402. */
+  /** Wallet accounts only, which pay over x402. */
   readonly wallet: string | undefined
   /** Whether `ownerUsableFrom` has passed. */
   readonly isOwnerUsable: boolean

@@ -36,7 +36,7 @@ async function accountOf({ partition, accountId }: Payer) {
   return (await findAccount(ledger.database, partition, accountId))!
 }
 
-test('a charge that was given back can be spent again, and its reason is written down', async () => {
+test('a refunded charge can be spent again, and its reason is stored', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 1_000n)
   await holds.end(charge(await hold(holds, payer, 1_000n), 900n))
@@ -50,7 +50,7 @@ test('a charge that was given back can be spent again, and its reason is written
 })
 
 // Its age is an alarm of the operator: a refund that waits for later charges is no charge that waits for its payment.
-test('refunds that a full payment leaves for the next one are not taken for an unpaid charge', async () => {
+test('refunds that a full payment leaves for the next one do not count as an unpaid charge', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 1_000n)
   await holds.end(charge(await hold(holds, payer, 1_000n), 900n))
@@ -93,7 +93,7 @@ test('an adjustment repeated after a lost reply is made once; none is made in a 
   await unfreezeLedger(ledger.database)
 })
 
-test('a charge that was given back does not come back again when its request is served again', async () => {
+test('a charge is not refunded again when its request is served again', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 1_000n)
   const served = await hold(holds, payer, 500n)

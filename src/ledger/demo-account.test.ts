@@ -13,7 +13,7 @@ test('two nodes that start for the first time at the same moment open one demo a
   assert.equal(new Set(opened.map(({ partition, id }) => `${partition}/${id}`)).size, 1)
 })
 
-test('after a new beginning the demo account is the new one, at every later start too, and the old one is left as it was', async () => {
+test('after a reset the demo account is the new one, also after restarts, and the old one is unchanged', async () => {
   const { database } = ledger
   const first = await openDemoAccount(database)
   assert.equal((await openDemoAccount(database)).id, first.id)

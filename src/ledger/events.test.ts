@@ -169,7 +169,7 @@ test('events are deleted after four days, and the oldest of an account that has 
 })
 
 // A webhook endpoint that is slow, or paused after a failure, must not lose its events to those of others.
-test('an event that an endpoint wants and has not got is kept, within a limit', async () => {
+test('an undelivered event is kept, within a limit', async () => {
   const { database } = ledger
   const holds = await openLedger(database)
   const payer = await openPayer(database, 10_000n)

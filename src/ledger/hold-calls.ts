@@ -12,7 +12,7 @@ export type Payer = {
   readonly keyId: string
   /** Where the customer can send more USDC; for refusals. */
   readonly depositAddress?: string | undefined
-  /** Of a wallet account, which pays over x402 from this address; for refusals. */
+  /** Wallet accounts only: the address that pays over x402; for refusals. */
   readonly x402Wallet?: string | undefined
 }
 

@@ -169,7 +169,7 @@ test('concurrent holds never pass what may be in flight', async () => {
   await holds.end(voided(next))
 })
 
-test('limits hold when several nodes decide at once', async () => {
+test('limits hold when several nodes decide concurrently', async () => {
   const nodes = await Promise.all(Array.from({ length: 4 }, () => openLedger(ledger.database)))
   const payer = await openPayer(ledger.database, 1_000_000n, { limit: parse('0.025') })
   const decisions = await Promise.all(
@@ -239,7 +239,7 @@ test('a charge above its hold is refused, and its neighbours in the batch are no
 })
 
 // A model that costs nothing is quoted at 0. The row said that the debt was authorized, and the account knew nothing of it.
-test('a request that costs nothing collects the debt of its account all the same', async () => {
+test('even a free request collects the debt of its account', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 50_000n)
   await search(holds, await hold(holds, payer, 1_000n))
@@ -369,7 +369,7 @@ test('a request whose key was revoked may still be extended; one whose key has b
   await Promise.all([revoked, yesterday, today].map((placed) => holds.end(charge(placed, 1_500n))))
 })
 
-test('what a search cost is in the ledger before its request ends, however fast the end comes', async () => {
+test('the cost of a search is in the ledger before its request ends, even if the end comes fast', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 5_000_000n)
   await Promise.all(Array.from({ length: 50 }, async () => search(holds, await hold(holds, payer, 1_000n))))

@@ -146,7 +146,7 @@ test('an end that waits for a locked account is charged once, however long that 
   )
 })
 
-test('a hold that is asked for twice while its account is locked is placed once', async (t) => {
+test('a hold requested twice while its account is locked is placed once', async (t) => {
   const holds = await openLedger(ledger.database, patient)
   const [stuck, other] = await openPayers()
   const release = await lockAccount(t, stuck)

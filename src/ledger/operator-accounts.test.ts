@@ -11,7 +11,7 @@ after(() => ledger.drop())
 
 // The plans of a worker are not seen from the coordinator.
 const isOnCluster = process.env.TEST_CITUS_WORKERS !== undefined
-test('an address is found among many accounts by indexes alone', async () => {
+test('an address is found among many accounts by index only', async () => {
   const { database } = ledger
   await database.query(
     `insert into accounts (partition, id, name, address, owner_address)

@@ -13,7 +13,7 @@ export type Payment = {
   readonly accountId: string
   /** The account's custodial address, or the wallet of a wallet account. */
   readonly address: string
-  /** Of a wallet account, which paid in advance over x402: it signs receipts, and transfers nothing. */
+  /** Wallet accounts only: paid in advance over x402. The payment signs receipts and transfers nothing. */
   readonly isPrepaid: boolean
   /** Numbers the account's payments from 1; the sequence in its nonce. */
   readonly number: bigint

@@ -11,7 +11,7 @@ export type RefusalAdvice = {
   /** The largest `max_tokens` with which the same request would be admitted now. */
   readonly affordableMaxTokens: number
   readonly depositAddress: string | null
-  /** Of a wallet account: nothing can be deposited into it, and it pays over x402. */
+  /** A wallet account: it accepts no deposits and pays over x402. */
   readonly x402Wallet: string | undefined
 }
 

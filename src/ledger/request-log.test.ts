@@ -147,7 +147,7 @@ const filters: fc.Arbitrary<RequestFilter> = fc
   })
   .map(({ keys, ...filter }) => ({ ...filter, keyIds: keys?.map((index) => keyIds[index]!) }))
 
-test('whatever is asked for, the pages have exactly that, each row once, newest first, however little one page may read', async () => {
+test('the pages of any filter have exactly its rows, each once, newest first, even if a page may read few rows', async () => {
   const sizes = fc.record({ limit: fc.integer({ min: 1, max: 60 }), lookedAtMax: fc.integer({ min: 1, max: 300 }) })
   await fc.assert(
     fc.asyncProperty(filters, sizes, async (filter, size) => {

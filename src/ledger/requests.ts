@@ -38,7 +38,7 @@ export type LedgerRequest = {
   readonly entry: bigint | undefined
   /** The payment that covers it; undefined while there is none. */
   readonly payment: RequestPayment | undefined
-  /** Of a wallet account: paid in advance over x402. The payment that covers it signs its receipt, and transfers nothing. */
+  /** Wallet accounts only: paid in advance over x402. The payment that covers it signs its receipt and transfers nothing. */
   readonly isPrepaid: boolean
 }
 

@@ -41,7 +41,7 @@ test('old refusals are deleted, recent ones and everything with money stay, and 
   await holds.end(voided(open))
 })
 
-test('a request is kept with its month, and one of another time is kept all the same', async (t) => {
+test('a request is stored with its month, also one with another timestamp', async (t) => {
   const { database, drop } = await testDatabase()
   atEnd(t, drop)
   await createRequestMonths(database)

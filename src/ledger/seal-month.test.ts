@@ -235,7 +235,7 @@ test('two concurrent drops drop once, and a foreign file drops nothing', async (
   await assertBooksBalance(database)
 })
 
-test('each row of a file that was changed, left out, added or moved is named, and a file that is cut off is noticed', async (t) => {
+test('each changed, missing, added or moved row of a file is named, and a truncated file is detected', async (t) => {
   const { database, holds, payer } = await openMonths(t)
   for (const charged of [10n, 20n, 30n, 40n]) await request(holds, payer, month, charged)
   const lines = (await exported(database, month)).trimEnd().split('\n')

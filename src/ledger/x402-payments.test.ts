@@ -102,7 +102,7 @@ test('a payment over entries of a wallet signs them and moves nothing, whatever 
   await assertBooksBalance(ledger.database)
 })
 
-test('of a hundred requests that come with one payment, one is served and none else holds anything', async () => {
+test('of a hundred requests with one payment, one is served and no other holds anything', async () => {
   const holds = await openLedger(ledger.database)
   const wallet = await newWallet(ledger.database)
   const payment = signedPayment(wallet, 100n)

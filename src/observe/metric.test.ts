@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { parseMetrics, sampleValue } from '../../test/support/prometheus.ts'
 import { Counter, Gauge, Histogram, renderMetrics } from './metric.ts'
 
-test('whatever a label says, Prometheus reads it back as it was', () => {
+test('any label value round-trips through Prometheus', () => {
   fc.assert(
     fc.property(fc.uniqueArray(fc.string({ unit: 'binary' }).filter((text) => !text.includes('\u0000'))), (values) => {
       const counter = new Counter({ name: 'things_total', help: 'Things: \\ and\nmore.', labels: ['kind'] })
@@ -40,7 +40,7 @@ test('a label that takes ever new values fills no memory: the rest is counted to
   assert.equal(sampleValue(page, 'surprises_total', { what: 'other' }), 3_000)
 })
 
-test('a gauge is read when it is asked for, and shows nothing that was cleared', () => {
+test('a gauge is read on each scrape, and cleared series disappear', () => {
   let now = 1
   const read = new Gauge({ name: 'level', help: 'A level.', read: (gauge) => gauge.set((now += 1)) })
   const set = new Gauge({ name: 'state', help: 'States.', labels: ['state'] })

@@ -23,7 +23,7 @@ test('a helper is given no secret of the service: its environment has only what 
   }
 })
 
-test('what a helper refuses to start with stops the start, in its own words', async () => {
+test('an error of a helper at its start stops the start, with its message', async () => {
   const refuseWith = 'MASTER_KEY is not the one that it was.'
   await assert.rejects(
     supervise<ChildSettings, ChildReady>({ name: 'the helper', module, settings: () => ({ refuseWith }) }),
@@ -31,7 +31,7 @@ test('what a helper refuses to start with stops the start, in its own words', as
   )
 })
 
-test('a helper that is not ready in time is named, with the seconds, and is not left running', async () => {
+test('a helper that is not ready in time is named, with the timeout, and is stopped', async () => {
   await assert.rejects(
     supervise<ChildSettings, ChildReady>({
       name: 'settlement',

@@ -119,7 +119,7 @@ test('any split of the bytes gives the same events', () => {
   )
 })
 
-test('whatever comes, an answer ends once and throws nothing', () => {
+test('any input ends an answer once and throws nothing', () => {
   const word = fc.oneof(fc.jsonValue(), fc.constantFrom('delta', 'tool_calls', 'content', 0, null))
   const chunk = fc.record(
     {

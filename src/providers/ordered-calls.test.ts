@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import type { CallEvent } from '../inference/chat-events.ts'
 import { createOrderedCalls } from './ordered-calls.ts'
 
-test('calls come one after the other and whole, whatever order their pieces arrive in', () => {
+test('calls are complete and in order, whatever order their pieces arrive in', () => {
   const calls = fc.array(fc.array(fc.string({ minLength: 1 }), { maxLength: 4 }), { minLength: 1, maxLength: 5 })
   fc.assert(
     fc.property(calls, fc.infiniteStream(fc.nat(100)), (pieces, picks) => {

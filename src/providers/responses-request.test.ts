@@ -62,7 +62,7 @@ test('leading system and developer messages become the instructions, later ones 
   assert.deepEqual(request.input, [said('user', 'hi'), said('system', 'Later.'), said('developer', 'Last.')])
 })
 
-test('a conversation of instructions alone is still an input', () => {
+test('a conversation with only instructions is valid input', () => {
   const request = map({
     messages: [
       { role: 'system', content: 'One.' },

@@ -129,7 +129,7 @@ async function ask(
 
 const stateOf = (router: Router, id: string) => router.health.find(({ provider }) => provider === id)?.state
 
-test('a provider that fails is asked three times and then left alone, until it comes back', async (t) => {
+test('a failing provider is tried three times and then skipped until it recovers', async (t) => {
   const { a, clock, router, failures } = await startPair(t)
   a.answer = status(500)
   for (let count = 0; count < 10; count += 1) assert.equal(await ask(router), 'b')
@@ -185,7 +185,7 @@ test('a storm of 429 is not carried to the other provider: each request reaches 
   assert.equal(stateOf(router, 'b'), 'closed')
 })
 
-test('a rate limit on one model leaves the other models of the provider alone', async (t) => {
+test('a rate limit on one model does not affect the provider’s other models', async (t) => {
   const { a, table, router } = await startPair(t)
   const other = { ...route('a'), model: 'other' }
   router.use({ ...table, routes: new Map([...table.routes, ['other', [other]]]) })
@@ -319,7 +319,7 @@ test('a request under way fails over to a provider as it is after a reload', asy
   assert.equal(b.exchanges.at(-1)?.incoming.headers['x-key'], 'new')
 })
 
-test('a kept connection that was closed meanwhile is no failure: the same provider is asked on a new one', async (t) => {
+test('a stale kept-alive connection is not a failure: the same provider is tried on a new one', async (t) => {
   const { a, b, router } = await startPair(t, { concurrencyMax: 1 })
   assert.equal(await ask(router), 'a')
   await until(async () => router.health[0]?.requestsUnderWay === 0)

@@ -111,7 +111,7 @@ async function rejection(answer: Promise<unknown>): Promise<ServiceError> {
   return error
 }
 
-test('a request is posted as its protocol writes it and its answer read as it comes', async (context) => {
+test('a request is sent in its protocol’s format, and its answer is read as it arrives', async (context) => {
   let sent = ''
   const { upstream, requests } = await stage(context, async (response, incoming) => {
     for await (const chunk of incoming) sent += chunk
@@ -150,7 +150,7 @@ test('characters cut by the network arrive whole', async (context) => {
   assert.equal(text, 'Grüße, 世界! 👩‍👩‍👧 😀 \u2028 "quoted"\n\\u0000')
 })
 
-test('without a key none is sent', async (context) => {
+test('without a key no authorization header is sent', async (context) => {
   const { upstream, requests } = await stage(context, (response) => begin(response).end(completed), {
     apiKey: undefined,
   })
@@ -345,7 +345,7 @@ test('an answer that is not a stream of events is an error of the upstream', asy
     assert.equal((await rejection(upstream.respond(request, 'm', never, options))).code, 'upstream_error')
 })
 
-test('an error whose body trickles in is an error all the same', async (context) => {
+test('an error with a slow body is still an error', async (context) => {
   const { upstream, sockets } = await stage(
     context,
     (response) => {

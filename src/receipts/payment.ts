@@ -12,7 +12,7 @@ export type Payment = {
   readonly last: bigint
   /** The sum of the entries' amounts, in atomic USDC. Negative: the seller pays the customer. */
   readonly value: bigint
-  /** Of the authorization on chain. Zeros: a wallet paid in advance over x402, and this payment transfers nothing. */
+  /** The nonce of the authorization on chain. Zeros: a wallet paid in advance over x402, and this payment transfers nothing. */
   readonly nonce: Hex
   /** The root of the account's previous payment; zeros for the first. */
   readonly previous: Hex
@@ -20,7 +20,7 @@ export type Payment = {
 
 /** A payment with its proof. */
 export type SignedPayment = Payment & {
-  /** Of its tree: what the issuer signs, and what the gateway puts into its batch. */
+  /** The root of its tree: the issuer signs it, and the gateway puts it into its batch. */
   readonly root: Hex
   readonly signature: Hex
   readonly issuer: Hex

@@ -254,7 +254,7 @@ test('a payment does not prove entries of other accounts, of other chains or out
   assert.equal((await resultsOf(borrowed)).payment, 'failed')
 })
 
-test('rows that no longer give the root of their payment are never handed out as a receipt', () => {
+test('rows that do not match the root of their payment are never served as a receipt', () => {
   const tampered = entries.map((entry, index) => (index === 2 ? { ...entry, amount: 1n } : entry))
   const tree = new PaymentTree(payment, hashesOf(tampered), keccak256)
   assert.throws(() => issueReceipt(entries[0]!, domain, keccak256, { payment, tree }), new RegExp(payer))

@@ -9,7 +9,7 @@ import { openChain, refuseUnusableNode } from './chain.ts'
 
 const address = (digit: string) => `0x${digit.repeat(40)}` as Address
 
-test('a node that is still catching up is asked again; one that refuses is named, without its key', async (t) => {
+test('a node that is still syncing is retried; one that refuses is named, without its key', async (t) => {
   const answers: object[] = [
     { error: { code: -32002, message: 'still replaying' } },
     { result: '0x4cef52' },

@@ -144,7 +144,7 @@ export function createGatewayClient(options: GatewayClientOptions): GatewayClien
 class HttpGatewayClient implements GatewayClient {
   readonly #http: GatewayHttp
   readonly #domain: number
-  /** Of our own gateway; read once. */
+  /** Our own gateway only; read once. */
   #extensions: readonly unknown[] | undefined
 
   constructor(options: GatewayClientOptions) {

@@ -62,7 +62,7 @@ test('no owner can be registered at whose address the money would be lost', (t) 
   }
 })
 
-test('the seller’s revenue is paid out to the configured address alone', (t) => {
+test('revenue is paid out only to the configured address', (t) => {
   const payout = randomUUID()
   const paying = { depositor: terms.seller, recipient: payoutAddress, value: 5n, maxFee: 0n }
   const request = {
@@ -148,7 +148,7 @@ test('no account gets more signed in an hour than its limit', (t) => {
   assert.equal('signature' in take(account, 3n), true)
 })
 
-test('a value that no hour has room for is refused for good, and not as one that may come again', (t) => {
+test('a value above the hourly limit is refused permanently, not as retryable', (t) => {
   const custodian = createCustodian(t, { accountHourMax: 2_500n, totalHourMax: 4_000n })
   ask(custodian, { operation: 'owner', account, owner: ownerAddress, immediate: true })
   const take = (value: bigint) => ask(custodian, withdrawalRequest(account, randomUUID(), value))

@@ -10,7 +10,7 @@ const one = '11'.repeat(32)
 const other = '22'.repeat(32)
 const given = (value: string) => ({ value })
 
-test('without a configured key one is made once, for its user alone, and kept', async (t) => {
+test('without a configured key, one is created once, readable only by its user, and kept', async (t) => {
   const folder = temporaryFolder(t)
   const [first, second] = await Promise.all([loadMasterKey(folder), loadMasterKey(folder)])
   assert.deepEqual(first, second)

@@ -37,7 +37,7 @@ test('every operation is signed, and a refused one does not affect the others of
 })
 
 // A signer with wrong keys or broken memory must not be able to make us submit its answers.
-test('an answer that cannot be true is not believed, and neither is any after it', async (t) => {
+test('an implausible answer is rejected, and so is every later one', async (t) => {
   const honest = askCustodian(createCustodian(t))
   const request = transferRequest('authorization', { account, sequence: 5n })
   const { signature } = (await honest(request)) as { signature: string }
@@ -80,7 +80,7 @@ test('requests sent before a fault was found are not trusted after it', async (t
   )
 })
 
-test('a withdrawal that another key signed is not believed', async (t) => {
+test('a withdrawal signed by another key is rejected', async (t) => {
   const custodian = createCustodian(t)
   const honest = askCustodian(custodian)
   for (const id of [account, other])
@@ -90,7 +90,7 @@ test('a withdrawal that another key signed is not believed', async (t) => {
   await assert.rejects(signer.signWithdrawal(withdrawalRequest(account, randomUUID())), SignerFaultError)
 })
 
-test('an owner or an address that was not asked for is not believed', async () => {
+test('an owner or an address that was not requested is rejected', async () => {
   const answers: readonly SigningAnswer[] = [
     { owner: { address: payoutAddress, usableFromMs: 0 } },
     { owner: { address: ownerAddress, usableFromMs: Number.NaN } },

@@ -100,7 +100,7 @@ test('a robots.txt is remembered for an hour', async () => {
   assert.equal(paths.filter((path) => path === '/robots.txt').length, 2)
 })
 
-test('a host whose robots.txt is broken is left alone, for a while', async () => {
+test('a host with a broken robots.txt is skipped for a while', async () => {
   let broken = true
   const { url } = await site(page('open'), (_request, response) => void response.writeHead(broken ? 503 : 404).end())
   await assert.rejects(webFetch.fetch(url, never, 'a'), /robots\.txt/)

@@ -52,7 +52,7 @@ test('a page that takes over the parser reaches no file, network, process, threa
 })
 
 for (const what of ['hang', 'wait', 'crash', 'exit', 'babble', 'flood', 'lie'] as const) {
-  test(`a parser that does this fails its page alone, and a new process reads the next: ${what}`, async (t) => {
+  test(`a parser that does this fails only its page, and a new process reads the next: ${what}`, async (t) => {
     const reader = hostileReader(t, { readMsMax: 1_000 })
     const former = await order(reader, 'echo')
     const [failed, next] = await Promise.allSettled([order(reader, what), order(reader, 'echo')])

@@ -52,7 +52,7 @@ test('without a provider and a sandbox there is no search, and sandbox pages can
   await tools.close()
 })
 
-test('configured providers are asked in their order', async () => {
+test('configured providers are called in their order', async () => {
   const failures: string[] = []
   const tools = webTools({
     config: {

@@ -32,7 +32,7 @@ export type PresentedPayment = ReadPayment & {
   readonly isUsed: boolean
 }
 
-/** Who asks, as far as it is known. */
+/** The caller, as far as it is known. */
 export type WalletCaller = {
   /** Undefined: it has shown neither a payment nor who it is. */
   readonly wallet: Wallet | undefined

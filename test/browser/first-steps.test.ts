@@ -203,7 +203,7 @@ test('the palette finds documentation, models and settings', async () => {
   await page.getByRole('heading', { name: 'Sessions' }).waitFor()
 })
 
-test('everything can be reached by the keyboard alone', async () => {
+test('everything can be reached by keyboard', async () => {
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page)
   await page.keyboard.press('Tab')

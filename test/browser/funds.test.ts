@@ -161,7 +161,7 @@ test('a refunded charge is in the history, with the reason', async () => {
   assert.equal(await row.count(), 1)
 })
 
-test('a reset begins again with an empty account and fresh test money, and leaves the one before as it was', async () => {
+test('a reset creates an empty account with fresh test money, and leaves the previous account unchanged', async () => {
   const page = await dashboard.open()
   await openAccountWithPasskey(dashboard, page)
   await page.getByTestId('checklist').getByRole('button', { name: 'Dismiss' }).click()

@@ -100,7 +100,7 @@ test('web search is named in the quote, shown as it happens and charged', async 
   assert.ok((await chargedOf(answer)) >= 8_750n)
 })
 
-test('the key that pays is named, and changes only by choice', async () => {
+test('the paying key is shown, and changes only by choice', async () => {
   const page = await dashboard.open()
   await openAccountWithPasskey(dashboard, page)
   await gotoEmpty(page)

@@ -58,7 +58,7 @@ test('the receipt of an archived request says that it is archived, and a file ca
   await page.getByText('This receipt is genuine').waitFor()
 })
 
-test('a page that waits follows the receipt to the chain by itself', async () => {
+test('a waiting page follows the receipt to the chain automatically', async () => {
   const page = await dashboard.open()
   let answers = 0
   await page.route('**/api/receipts/*', (route) => {

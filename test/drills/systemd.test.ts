@@ -14,7 +14,7 @@ const command = /^ExecStart=.*$/m
 const unit = shipped.replace(command, 'ExecStart=/opt/node/bin/node /opt/penny/bin/penny.mjs start --hide-secrets')
 const settings = 'NODE_ENV=development\nSHUTDOWN_DELAY_MS=0\nHOME=/var/lib/penny\n'
 
-test('the drilled unit differs from the shipped one in its command alone', () => {
+test('the drilled unit differs from the shipped one only in its command', () => {
   assert.equal(shipped.match(new RegExp(command, 'gm'))?.length, 1)
   assert.equal(unit.replace(command, ''), shipped.replace(command, ''))
 })

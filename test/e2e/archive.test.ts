@@ -186,7 +186,7 @@ test('a changed file, one of another root and one of another month are refused, 
   assert.deepEqual([await countRows(), await isDropped()], [3n, false])
 })
 
-test('a drop that is killed before its commit drops nothing; of two at once, one drops', async () => {
+test('a drop killed before its commit drops nothing; of two concurrent drops, one succeeds', async () => {
   assert.equal((await penny.run(['backup', copy])).code, 0)
   await database.execute(`
     create function wait_for_test() returns trigger language plpgsql as

@@ -223,7 +223,7 @@ test('a request for a ledger row without a key gets 401 and says to send one', a
   assert.match(error.message, /Send "Authorization: Bearer penny_…", or sign in/)
 })
 
-test('an empty content type is none, and JSON is read without one', async () => {
+test('an empty content type counts as missing, and JSON is read without one', async () => {
   const headers = { 'content-type': '' }
   assert.equal((await postChat(service, account.apiKey, { messages: hello }, { headers })).status, 200)
 })
@@ -351,7 +351,7 @@ test('the page that an error points at explains its code', async () => {
   assert.match(page, /id="missing_required_parameter"/)
 })
 
-test('no answer is taken for another kind of content than it says, and plain http promises no https', async () => {
+test('every answer has nosniff, and plain http sends no HSTS header', async () => {
   const paths = [
     '/v1/models',
     '/v1/models/none',

@@ -383,7 +383,7 @@ test('the balance is the ledger’s, to the atomic unit', async () => {
   assert.equal(balance.open_requests, 0)
 })
 
-test('a statement closes on the balance, and a month that has not begun or is none is refused', async () => {
+test('a statement closes on the balance, and a future or invalid month is refused', async () => {
   const { closing_atomic, adds_up } = await client.get('/api/statement')
   const balance = await client.get('/api/balance')
   assert.equal(adds_up, true)

@@ -75,13 +75,13 @@ test('a sound installation has nothing in the way', async () => {
   assert.deepEqual([code, findings.filter(({ state }) => state === 'failed')], [0, []])
 })
 
-test('a setting that cannot be read is named, and nothing else is looked at', async () => {
+test('an unreadable setting is named, and nothing else is checked', async () => {
   const { code, findings } = await examine({ PORT: 'eighty' })
   assert.equal(code, 1)
   assertFound(findings, 'configuration', /PORT must be a whole number/, /penny config/)
 })
 
-test('ten mistakes at once: each is named with its remedy, and no secret is repeated', async () => {
+test('of ten mistakes each is named with its remedy, and no secret is repeated', async () => {
   const taken = await listen((_, outgoing) => outgoing.end('I am not Penny'))
   const upstream = await listen((_, outgoing) => outgoing.writeHead(401).end())
   mkdirSync(penny.dataDir, { recursive: true })
@@ -181,7 +181,7 @@ test('a frozen ledger is named with its reason', async () => {
   assert.match(told.stdout, /^✗ ledger +The ledger is frozen: .*\n +→ Find the cause with penny audit/m)
 })
 
-test('a withdrawal that the gateway never answered is named, with where to read on', async () => {
+test('a withdrawal that the gateway never answered is named, with its runbook', async () => {
   const ledger = await testDatabase()
   closing.push(() => ledger.drop())
   const { partition, accountId } = await openPayer(ledger.database, 1_000n)
@@ -194,7 +194,7 @@ test('a withdrawal that the gateway never answered is named, with where to read 
   assertFound(findings, 'withdrawals', /The gateway has not confirmed 1/, /settlement-stuck\.md/)
 })
 
-test('a data folder that cannot be, or that has lost its master key, is named', async () => {
+test('an impossible data folder, or one that has lost its master key, is named', async () => {
   const file = join(penny.folder, 'a-file')
   writeFileSync(file, '')
   const nowhere = await examine({ DATA_DIR: join(file, 'data') })

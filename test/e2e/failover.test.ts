@@ -191,7 +191,7 @@ test('after output there is no second attempt: what was written is charged, and 
   await ask()
 })
 
-test('a request that the provider refuses as wrong is refused: no other provider is asked', async () => {
+test('a request that the provider refuses as invalid is refused: no other provider is tried', async () => {
   const wrong = '{"error":{"code":"invalid_value","message":"Too hot.","param":"temperature"}}'
   first.answer = refuses(400, {}, wrong)
   const { status, content, attempts } = await ask()

@@ -27,7 +27,7 @@ after(async () => {
   await service.stop()
 })
 
-test(`of ${calls} SDK calls over a line that cuts, delays and lies, none is charged twice (seed ${seed})`, async () => {
+test(`of ${calls} SDK calls over a network that cuts, delays and corrupts, none is charged twice (seed ${seed})`, async () => {
   const account = await service.openAccount('1000')
   const client = new OpenAI({ baseURL: `${proxy.origin}/v1`, apiKey: account.apiKey, maxRetries: 4 })
   const costs = new Map<string, number>()

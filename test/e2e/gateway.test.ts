@@ -25,7 +25,7 @@ import { temporaryFolder, usdc } from '../support/sandbox-chain.ts'
 
 const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
-test('penny gateway serves from its environment alone, and goes on where it stopped', async (t) => {
+test('penny gateway needs only its environment, and continues where it stopped', async (t) => {
   const bench = await openBench(t)
   const folder = await temporaryFolder(t)
   const keyFile = join(folder, 'relayer.key')

@@ -160,7 +160,7 @@ test('no account, no key and no word of a customer is a label', async () => {
   for (const word of [secret, account.id, account.keyId, account.apiKey]) assert.ok(!text.includes(word))
 })
 
-test('only the exact path has the page: proxies deny that one to strangers', async () => {
+test('only the exact path has the page: proxies deny that path to the public', async () => {
   assert.equal((await fetch(`${service.origin}/metrics?from=prometheus`)).status, 200)
   for (const path of ['/metrics/', '//metrics', '/%6detrics', '/./metrics/', '/METRICS', '/v1/..//metrics']) {
     const { port } = new URL(service.origin)
@@ -171,7 +171,7 @@ test('only the exact path has the page: proxies deny that one to strangers', asy
   }
 })
 
-test('with METRICS_TOKEN set the page is for its bearer alone', async () => {
+test('with METRICS_TOKEN set, the page needs it as bearer token', async () => {
   const guarded = await startTestService({ besideOf: service, environment: { METRICS_TOKEN: 'let-me-in' } })
   const read = (authorization?: string) =>
     fetch(`${guarded.origin}/metrics`, authorization === undefined ? {} : { headers: { authorization } })

@@ -90,7 +90,7 @@ test('a retry that waits for an attempt interrupted by a restart gets the same e
   assert.equal((await postChat(service, account.apiKey, question, { headers })).status, 200)
 })
 
-test('an answer that was charged within the time of a restart leaves whole, however slowly it is read', async () => {
+test('an answer charged during a restart is delivered completely, even to a slow reader', async () => {
   const node = await startNode(10_000)
   const account = await service.openAccount('25')
   // More than the system takes for a client that does not read yet.

@@ -261,7 +261,7 @@ test('a retry that is refused leaves the refund to the next retry', async () => 
   assert.deepEqual(await chargesOf(account), ['0', '35'])
 })
 
-test('two retries at once of an attempt without an answer are one request', async () => {
+test('two concurrent retries of an attempt without an answer are one request', async () => {
   for (const marks of [
     [retry(0), retry(1)],
     [idempotent('two'), idempotent('two')],
@@ -367,7 +367,7 @@ test('the retry of a refused request is a new request, whatever equal requests r
   assert.deepEqual(await chargesOf(account), ['175', '175'])
 })
 
-test('each of many equal requests that were refused at once has an answer of its own in the end', async () => {
+test('each of many equal requests that were refused concurrently gets its own answer in the end', async () => {
   const account = await service.openAccount('25')
   let answers = 0
   upstream.answer = (exchange) => answering(`answer ${(answers += 1)}`)(exchange)

@@ -80,7 +80,7 @@ test('best of six: six whole answers to one request cost six times the price, ho
   assert.deepEqual(await chargesOf(account), Array(12).fill(longPrice))
 })
 
-test('an answer that was delivered is never refunded: not when it is asked for again, nor when it was deleted', async () => {
+test('a delivered answer is never refunded, even if it is requested again or was deleted', async () => {
   const account = await service.openAccount('25')
   await readShort(account, sdk(0))
   await readShort(account, sdk(1))

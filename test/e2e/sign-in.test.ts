@@ -194,7 +194,7 @@ test('a page of another site changes nothing, with the cookie or without', async
   assert.equal((await client.get('/api/keys')).data.length, 0)
 })
 
-test('a session alone pays for nothing below /v1', async () => {
+test('a session cannot call /v1', async () => {
   const client = await signInNew(suite.service, '1')
   const answer = await fetch(`${suite.service.baseUrl}/chat/completions`, {
     method: 'POST',

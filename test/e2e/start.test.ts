@@ -166,7 +166,7 @@ test('a wrong call is exit code 2, a failure is 1, and both say why in one line'
   assert.equal((await run(['--help'])).code, 0)
 })
 
-test('what a helper refuses to start with stops the start, in its own words and nothing else', async () => {
+test('an error of a helper at its start stops the start, and only its message is printed', async () => {
   const refused = await run(['start'], { MASTER_KEY: 'ab'.repeat(32) })
   assert.equal(refused.code, 1)
   const said = refused.stderr.split('\n').filter((line) => line !== '' && !line.startsWith('  '))

@@ -73,14 +73,14 @@ for (const [name, command, signal] of [
   })
 }
 
-test('kill of npm alone stops the service cleanly', async () => {
+test('killing only npm stops the service cleanly', async () => {
   const service = await start(npm)
   process.kill(service.pid, 'SIGTERM')
   await until(() => leftovers(service.dataDir).length === 0)
   assert.match(service.output(), /Stopping\./)
 })
 
-test('a signal for the wrapper alone stops the service', async () => {
+test('a signal to only the wrapper stops the service', async () => {
   const service = await start(wrapper)
   process.kill(service.pid, 'SIGINT')
   assert.equal(await service.exitCode, 0)
@@ -118,7 +118,7 @@ test('SIGTERM to every process of an idle service stops it with exit code 0, and
   assert.deepEqual(leftovers(service.dataDir), [])
 })
 
-test('kill -9 of the wrapper alone stops the service cleanly', async () => {
+test('kill -9 of only the wrapper stops the service cleanly', async () => {
   const service = await start(wrapper)
   signal(service.pid, 'SIGKILL')
   await until(() => leftovers(service.dataDir).length === 0)

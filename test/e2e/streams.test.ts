@@ -116,7 +116,7 @@ test('headers and the role come as soon as the upstream accepts, and each token 
   assert.equal((await Array.fromAsync(frames)).at(-1), 'data: [DONE]')
 })
 
-test('an upstream that has not accepted for long: the stream begins all the same, and its error comes in the stream', async () => {
+test('when the upstream accepts late, the stream begins anyway, and an error is sent in the stream', async () => {
   const asked = Promise.withResolvers<UpstreamExchange>()
   upstream.answer = asked.resolve
   const account = await impatient.openAccount('25')

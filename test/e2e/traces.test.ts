@@ -99,7 +99,7 @@ test('a failure is an error in the trace, with its code', async () => {
   assert.ok(parts.find(({ name }) => name.startsWith('chat'))!.isError)
 })
 
-test('a caller whose trace is not recorded gets no spans, and a traceparent that is none begins a new trace', async () => {
+test('a caller whose trace is not sampled gets no spans, and an invalid traceparent begins a new trace', async () => {
   const unrecorded = '11111111111111111111111111111111'
   await (await ask('Hello?', `00-${unrecorded}-${callerSpan}-00`)).json()
   const answer = await ask('Hello?', '00-00000000000000000000000000000000-0000000000000000-01')

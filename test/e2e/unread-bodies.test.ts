@@ -60,7 +60,7 @@ test('an account without money gets its 402 before a large body is read, once it
   assert.equal((await refused(await postChat(service, fresh.apiKey, '{'))).code, 'invalid_json', 'short ones are read')
 })
 
-test('a deposit counts at once, also right after a refusal', async () => {
+test('a deposit counts immediately, also right after a refusal', async () => {
   const { service, upstream } = suite
   const account = await openSuspect('0')
   upstream.answer = answers(created, text('Hi'), completed())

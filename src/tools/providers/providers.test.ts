@@ -67,7 +67,7 @@ const questions: Readonly<Record<string, object>> = {
 for (const [name, create] of Object.entries(providers)) {
   const provider = create(connections.ask)
 
-  test(`${name} is asked as it documents, and its results are read`, async () => {
+  test(`${name} is called as documented, and its results are read`, async () => {
     answerWith(200, fixture(`${name}.json`))
     const results = await provider.search('usdc gas token', never)
     assert.deepEqual(lastQuestion(), questions[name])
@@ -146,7 +146,7 @@ test('a search without a hit is an empty list, not a failure', async () => {
   for (const create of Object.values(providers)) assert.deepEqual(await create(connections.ask).search('x', never), [])
 })
 
-test('when the first provider fails the next is asked', async () => {
+test('when the first provider fails, the next is called', async () => {
   const failures: string[] = []
   const search = searchInTurn({
     providers: [failing('first', false), answering('second')],
@@ -156,7 +156,7 @@ test('when the first provider fails the next is asked', async () => {
   assert.deepEqual(failures, ['first'])
 })
 
-test('when all have failed for a moment, one is asked once more', async () => {
+test('when all providers fail transiently, one is called once more', async () => {
   let calls = 0
   const flaky: Provider = {
     name: 'flaky',
