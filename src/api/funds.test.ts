@@ -453,6 +453,10 @@ test('a deposit is shown step by step, from the first sight of it to the balance
   const page = await client.get('/api/deposits?limit=1')
   const next = await client.get(`/api/deposits?limit=1&cursor=${page.next_cursor}`)
   assert.deepEqual([page.data.length, next.data.length, next.has_more], [1, 1, false])
+  for (const list of ['deposits', 'withdrawals', 'adjustments']) {
+    const path = `/api/${list}?cursor=2026-01-01T00:00:00.000Z_abc`
+    assert.deepEqual(await client.refusal('GET', path), [400, 'invalid_value'], list)
+  }
 })
 
 test('money that came over x402 is credited with the transaction of its batch', async () => {

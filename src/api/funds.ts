@@ -33,7 +33,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
     .answer(async ({ owner }) => renderBalance(await readBalance(database, owner), inFlightCap))
 
   router.at(fundsContracts.listDeposits).answer(async ({ owner, query, visitor }) => {
-    const page = await pageOf(query, (below) => listDeposits(database, owner, below))
+    const page = await pageOf(query, (below) => listDeposits(database, owner, below), isDepositId)
     return {
       object: 'list',
       data: page.rows.map(renderDeposit),
@@ -132,20 +132,27 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
 type PageQuery = { readonly cursor?: string | undefined; readonly limit: number }
 type Transfer = { readonly createdAt: Date; readonly id: string }
 
+/** `isId` recognizes the ids of the list: a cursor with another one was not ours, and the database would fail on it. */
 export async function pageOf<Row extends Transfer>(
   { cursor, limit }: PageQuery,
   list: (page: TransferPage) => Promise<readonly Row[]>,
+  isId: (text: string) => boolean = isUuid,
 ): Promise<{ readonly rows: readonly Row[]; readonly next: string | null }> {
-  const rows = await list({ below: cursor === undefined ? undefined : readCursor(cursor), limit: limit + 1 })
+  const rows = await list({ below: cursor === undefined ? undefined : readCursor(cursor, isId), limit: limit + 1 })
   const shown = rows.slice(0, limit)
   const last = shown.at(-1)
   return { rows: shown, next: rows.length > limit ? `${last!.createdAt.toISOString()}_${last!.id}` : null }
 }
 
-function readCursor(cursor: string): TransferCursor {
-  const [, instant, id] = /^(\d{4}-\d\d-\d\dT[\d:.]+Z)_(.{36})$/.exec(cursor) ?? []
+/** A transfer on the chain is named by its block and log index, other deposits by a UUID. */
+function isDepositId(text: string): boolean {
+  return isUuid(text) || /^\d{1,19}-\d{1,10}$/.test(text)
+}
+
+function readCursor(cursor: string, isId: (text: string) => boolean): TransferCursor {
+  const [, instant, id] = /^(\d{4}-\d\d-\d\dT[\d:.]+Z)_([0-9a-f-]{1,40})$/.exec(cursor) ?? []
   const at = new Date(instant ?? Number.NaN)
-  if (Number.isNaN(at.getTime()) || id === undefined || !isUuid(id)) {
+  if (Number.isNaN(at.getTime()) || id === undefined || !isId(id)) {
     throw unusable('cursor', 'it must be the next_cursor of an earlier page')
   }
   return { at, id }
