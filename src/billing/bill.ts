@@ -157,6 +157,16 @@ export class Bill {
     this.#output.sealedBytes += Math.max(0, bytes - sealedEnvelopeBytes)
   }
 
+  /** The upstream's usage of this round so far. */
+  noteReported(usage: unknown): void {
+    this.#output.reported = usage
+  }
+
+  /** The last report before the end of the round. Not validated yet. */
+  get reported(): unknown {
+    return this.#output.reported
+  }
+
   /** Held output was delivered, or would have been if the client had stayed. */
   noteDelivered(): void {
     this.#firstOutputMs ??= this.#now()
@@ -311,6 +321,7 @@ class RoundOutput {
   #freshAnswer: string[] = []
   #freshReasoning: string[] = []
   sealedBytes = 0
+  reported: unknown
   counted = 0
   hasHeld = false
 
@@ -324,6 +335,7 @@ class RoundOutput {
   copy(): RoundOutput {
     const copy = new RoundOutput(this.tokensMax, this.#answer.copy(), this.#reasoning.copy())
     copy.sealedBytes = this.sealedBytes
+    copy.reported = this.reported
     copy.counted = this.counted
     return copy
   }

@@ -124,6 +124,13 @@ function isPlausible(usage: Usage, { input, maxTokens }: Round): boolean {
   return usage.promptTokens <= inputTokensLimit(input)
 }
 
+/** A lower bound: some servers report usage with their first chunk only, others with every chunk. */
+function reportedSoFar(reported: unknown, round: Round): Pick<Usage, 'completionTokens' | 'reasoningTokens'> {
+  const usage = readUsage(reported)
+  if (usage === undefined || 'absurd' in usage || !isPlausible(usage, round)) return uncounted
+  return usage
+}
+
 async function countInput({ input, inputTokensMax }: Round, parts: ChargingParts): Promise<number> {
   return Math.min(framedTokens(await parts.countTokens(input.texts), input), inputTokensMax)
 }
@@ -135,9 +142,12 @@ async function countUsage({ bill, upstream }: ServedRound, parts: ChargingParts)
     parts.countTokens([bill.answerText]),
     parts.countTokens([bill.reasoningText]),
   ])
+  const soFar = reportedSoFar(bill.reported, round)
   // Most reasoning is never shown. Its summary is a lower bound; the size of the encrypted item is a better one.
-  const reasoningTokens = Math.max(summaryTokens, parts.hiddenReasoning.estimate(bill.modelId, bill.sealedBytes))
-  const completionTokens = Math.min(answerTokens + reasoningTokens, round.maxTokens)
+  const estimate = parts.hiddenReasoning.estimate(bill.modelId, bill.sealedBytes)
+  const reasoningTokens = Math.max(summaryTokens, estimate, soFar.reasoningTokens)
+  const writtenTokens = Math.max(answerTokens + reasoningTokens, soFar.completionTokens)
+  const completionTokens = Math.min(writtenTokens, round.maxTokens)
   const usage: RequestUsage = {
     promptTokens,
     completionTokens,

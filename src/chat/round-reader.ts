@@ -144,6 +144,12 @@ export class RoundReader {
         if (this.#offer.size > 0) this.#items.set(event.index, event)
         if (event.sealedBytes !== undefined) this.#bill.addSealed(event.sealedBytes)
         return undefined
+      case 'sealed-reasoning':
+        this.#bill.addSealed(event.bytes)
+        return undefined
+      case 'usage-so-far':
+        this.#bill.noteReported(event.usage)
+        return undefined
       case 'finish':
       case 'failed':
         this.end = event

@@ -128,3 +128,48 @@ test('a cancel after the head of the stream uses the allowance, although the ser
   const charged = await leave(router, parts)
   assert.deepEqual([charged.charged, charged.errorCode], [BigInt(inputTokens), 'cancel_allowance_spent'])
 })
+
+/** Sends chunks and keeps the stream open. */
+function chunks(...sent: readonly object[]): ScriptedUpstream['answer'] {
+  return (exchange) => {
+    head(exchange)
+    for (const chunk of sent) exchange.outgoing.write(`data: ${JSON.stringify({ id: 'c', ...chunk })}\n\n`)
+  }
+}
+
+const delta = (content: object) => ({ choices: [{ index: 0, delta: content, finish_reason: null }] })
+const usage = (completion_tokens: number, reasoning_tokens: number) => ({
+  usage: { prompt_tokens: inputTokens, completion_tokens, completion_tokens_details: { reasoning_tokens } },
+})
+
+for (const [what, answer, expected] of [
+  [
+    'pays for the output that the server reported with its chunks',
+    chunks({ ...delta({ role: 'assistant' }), ...usage(0, 0) }, { ...delta({ content: 'one two' }), ...usage(40, 30) }),
+    [40, 30],
+  ],
+  [
+    'pays for what it read where the server reported less',
+    chunks({ ...delta({ role: 'assistant' }), ...usage(1, 0) }, delta({ content: 'one two' })),
+    [2, 0],
+  ],
+  [
+    'pays for encrypted reasoning by its size',
+    chunks(
+      delta({ reasoning_details: [{ type: 'reasoning.encrypted', data: 'A'.repeat(512 + 1_000) }] }),
+      delta({ content: 'one two' }),
+    ),
+    [102, 100],
+  ],
+  [
+    'pays nothing for a report that cannot be true',
+    chunks({ ...delta({ role: 'assistant' }), ...usage(1_001, 1_000) }, delta({ content: 'one two' })),
+    [2, 0],
+  ],
+] as const) {
+  test(`a client that leaves during an answer ${what}`, async (t) => {
+    const end = await leave(await routerTo(t, answer), chargingParts(), ({ type }) => type === 'text')
+    assert.deepEqual([end.usage?.completionTokens, end.usage?.reasoningTokens], expected)
+    assert.equal(end.charged, BigInt(inputTokens + 5 * expected[0]))
+  })
+}

@@ -66,6 +66,10 @@ export type ChatEvent =
   /** The cost of the answer so far, by our own count. */
   | { readonly type: 'cost'; readonly cost: Usdc; readonly promptTokens: number; readonly completionTokens: number }
   | ItemEvent
+  /** Encrypted reasoning apart from an item, of this size in bytes. */
+  | { readonly type: 'sealed-reasoning'; readonly bytes: number }
+  /** What the upstream reports before the end of the answer: see `readUsage`. */
+  | { readonly type: 'usage-so-far'; readonly usage: unknown }
   /** The normal end. `usage` is as reported: see `readUsage`. */
   | { readonly type: 'finish'; readonly reason: FinishReason; readonly usage?: unknown }
   /** The end by failure. `message` may be shown to the customer: see `failureError`. */

@@ -26,6 +26,7 @@ function told(events: readonly ChatEvent[]): string[] {
     switch (event.type) {
       case 'accepted':
       case 'item':
+      case 'usage-so-far':
         return []
       case 'tool-call':
         return `call ${event.index} ${event.id} ${event.name}`

@@ -103,7 +103,10 @@ function readChunk(answer: Answer, data: string): void {
     answer.accepted = true
     answer.events.push({ type: 'accepted' })
   }
-  if (isObject(chunk.usage)) answer.usage = reportedUsage(chunk.usage)
+  if (isObject(chunk.usage)) {
+    answer.usage = reportedUsage(chunk.usage)
+    if (answer.reason === undefined) answer.events.push({ type: 'usage-so-far', usage: answer.usage })
+  }
   const choice: unknown = Array.isArray(chunk.choices) ? chunk.choices[0] : undefined
   if (isObject(choice)) readChoice(answer, chunk, choice)
   else if (answer.reason !== undefined && answer.usage !== undefined) finish(answer)
@@ -121,6 +124,7 @@ function parseData(data: string): JsonObject | undefined {
 function readChoice(answer: Answer, chunk: JsonObject, choice: JsonObject): void {
   const delta = isObject(choice.delta) ? choice.delta : {}
   addReasoning(answer, delta)
+  if (Array.isArray(delta.reasoning_details)) for (const value of delta.reasoning_details) addSealed(answer, value)
   if (isText(delta.content)) {
     answer.text += delta.content
     answer.events.push({ type: 'text', text: delta.content })
@@ -165,6 +169,12 @@ function addReasoning(answer: Answer, delta: JsonObject): void {
   answer.reasoning ??= { name, text: '' }
   answer.reasoning.text += text
   answer.events.push({ type: 'reasoning', text })
+}
+
+/** Encrypted reasoning, as OpenRouter sends it. */
+function addSealed(answer: Answer, value: unknown): void {
+  if (!isObject(value) || value.type !== 'reasoning.encrypted' || typeof value.data !== 'string') return
+  answer.events.push({ type: 'sealed-reasoning', bytes: value.data.length })
 }
 
 /** A fragment with a new id and a name begins another call, even where the server gives all calls the same index. */
