@@ -1,5 +1,5 @@
 import { plainArray, rowArray } from '../db/array-literal.ts'
-import { readClock } from '../db/clock.ts'
+import { isLongerAgo, readClock } from '../db/clock.ts'
 import { type Database, isLockTimeout } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { type Hex, toHex } from '../receipts/hex.ts'
@@ -172,7 +172,7 @@ export async function findPaymentsToSubmit(database: Database, rowsMax: number):
     'find_payments_to_submit',
     `select ${paymentColumns} from payments p join accounts a on a.partition = p.partition and a.id = p.account_id
       where p.state in ${openPaymentStates} and p.state in ('submitted', 'unknown')
-        and p.changed_at <= clock_timestamp() - ${pauseOfPayment}
+        and ${isLongerAgo('p.changed_at', pauseOfPayment)}
       order by p.changed_at limit $1`,
     [rowsMax],
   )
@@ -192,10 +192,10 @@ export async function findPaymentsToConfirm(
   return database.queryPrepared(
     'find_payments_to_confirm',
     `select p.gateway_id as id,
-            p.changed_at <= clock_timestamp() - greatest($2 * interval '1 millisecond', ${pauseOfPayment}) as "isOverdue"
+            ${isLongerAgo('p.changed_at', `greatest($2 * interval '1 millisecond', ${pauseOfPayment})`)} as "isOverdue"
        from payments p
       where p.state in ${openPaymentStates} and p.state in ('received', 'batched')
-        and p.changed_at <= clock_timestamp() - greatest($1 * interval '1 millisecond', ${pauseOfPayment})
+        and ${isLongerAgo('p.changed_at', `greatest($1 * interval '1 millisecond', ${pauseOfPayment})`)}
       order by p.changed_at limit $3`,
     [untouchedMs, overdueMs, rowsMax],
   )

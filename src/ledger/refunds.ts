@@ -1,12 +1,12 @@
 import type { AccountRef } from '../db/account-ref.ts'
-import { readClock } from '../db/clock.ts'
+import { isLongerAgo, readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { AccountSuspendedError, LedgerFrozenError } from './refusals.ts'
 import { openWithdrawalStates, openX402States, type WithdrawalState } from './states.ts'
-import { TooManyWithdrawalsError, WithdrawalMismatchError } from './withdrawals.ts'
+import { pauseOfWithdrawal, TooManyWithdrawalsError, WithdrawalMismatchError } from './withdrawals.ts'
 
 /** Unused credit on its way back to the wallet that paid it. It is a withdrawal that the seller pays. */
 export type Refund = {
@@ -99,12 +99,12 @@ export async function listRefunds(
   return rows.map(readRefund)
 }
 
-/** Refunds that are due for a check. The older one is, the less often it is checked, down to twice a minute. */
+/** Refunds that are due for a check. */
 export async function findOpenRefunds(database: Database, rowsMax: number): Promise<readonly Refund[]> {
   const rows = await database.queryPrepared<RefundRow>(
     'find_open_refunds',
     `select ${columns} from withdrawals where state in ${openWithdrawalStates} and refund is not null
-        and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
+        and ${isLongerAgo('changed_at', pauseOfWithdrawal)}
       order by changed_at limit $1`,
     [rowsMax],
   )

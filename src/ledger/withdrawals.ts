@@ -1,5 +1,5 @@
 import type { AccountRef } from '../db/account-ref.ts'
-import { readClock } from '../db/clock.ts'
+import { isLongerAgo, readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { moneyFields } from '../money/money-fields.ts'
@@ -147,12 +147,15 @@ export async function readWithdrawalTime(database: Database): Promise<Withdrawal
   return { medianMs: row!.median_ms ?? undefined, count: row!.count }
 }
 
-/** Withdrawals that are due for a check. The older one is, the less often it is checked, down to twice a minute. */
+/** SQL: the older a withdrawal, refund or payout is, the less often it is checked, down to twice a minute. */
+export const pauseOfWithdrawal = `least((changed_at - created_at) / 8, interval '30 seconds')`
+
+/** Withdrawals that are due for a check. */
 export async function findOpenWithdrawals(database: Database, rowsMax: number): Promise<readonly Withdrawal[]> {
   const rows = await database.queryPrepared<WithdrawalRow>(
     'find_open_withdrawals',
     `select ${columns} from withdrawals where state in ${openWithdrawalStates} and refund is null
-        and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
+        and ${isLongerAgo('changed_at', pauseOfWithdrawal)}
       order by changed_at limit $1`,
     [rowsMax],
   )

@@ -1,5 +1,5 @@
 import { plainArray, rowArray, rowLiteral } from '../db/array-literal.ts'
-import { readClock } from '../db/clock.ts'
+import { isLongerAgo, readClock } from '../db/clock.ts'
 import { type Connection, type Database, isLockTimeout } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
 import type { AcceptedPayment } from './hold-calls.ts'
@@ -130,8 +130,8 @@ export async function findUndecidedPayments(database: Database, rowsMax: number)
   const rows = await database.queryPrepared<OpenRow>(
     'find_undecided_x402_payments',
     `select ${columns} from x402_payments p
-      where p.state in ${openX402States} and p.state = 'submitted' and p.claimed_at < clock_timestamp() - interval '${claimSeconds} seconds'
-        and p.changed_at < clock_timestamp() - least((p.changed_at - p.created_at) / 4, interval '1 hour')
+      where p.state in ${openX402States} and p.state = 'submitted' and ${isLongerAgo('p.claimed_at', `interval '${claimSeconds} seconds'`)}
+        and ${isLongerAgo('p.changed_at', "least((p.changed_at - p.created_at) / 4, interval '1 hour')")}
       order by p.changed_at limit $1`,
     [rowsMax],
   )
@@ -174,10 +174,10 @@ export async function findX402ToConfirm(
 ): Promise<readonly ToConfirm[]> {
   return database.queryPrepared(
     'find_x402_to_confirm',
-    `select p.gateway_id as id, p.changed_at <= clock_timestamp() - $2 * interval '1 millisecond' as "isOverdue"
+    `select p.gateway_id as id, ${isLongerAgo('p.changed_at', "$2 * interval '1 millisecond'")} as "isOverdue"
        from x402_payments p
       where p.state in ${openX402States} and p.state in ('received', 'batched') and p.gateway_id is not null
-        and p.changed_at <= clock_timestamp() - greatest($1 * interval '1 millisecond', least((p.changed_at - p.created_at) / 4, interval '60 seconds'))
+        and ${isLongerAgo('p.changed_at', "greatest($1 * interval '1 millisecond', least((p.changed_at - p.created_at) / 4, interval '60 seconds'))")}
       order by p.changed_at limit $3`,
     [untouchedMs, overdueMs, rowsMax],
   )

@@ -12,6 +12,8 @@ import type { SubmitParts } from './submit.ts'
 const refundsMax = 50
 /** The gateway requires seven of the eight days of validity to be left. */
 const windowAgeMsMax = 20 * 60 * 60_000
+/** As the signer's. */
+const clockSkewMsMax = 10 * 60_000
 
 /**
  * Advances every open refund by one step. The seller pays the wallet with an authorization whose nonce is derived from the row. So every
@@ -103,9 +105,10 @@ function nonceOfRefund({ accountId, epoch, sequence }: Refund) {
   return nonceOf('refund', accountId, epoch, sequence)
 }
 
-/** Renews an expiring validity window. Safe: the gateway was asked before and has nothing under this nonce. */
+/** Renews a validity window that expires or begins in the future. Safe: the gateway was asked before and has nothing under this nonce. */
 async function withOpenWindow({ database }: SubmitParts, refund: Refund): Promise<Refund> {
-  if (Date.now() - refund.authorizedAt.getTime() < windowAgeMsMax) return refund
+  const ageMs = Date.now() - refund.authorizedAt.getTime()
+  if (ageMs < windowAgeMsMax && ageMs >= -clockSkewMsMax) return refund
   return { ...refund, authorizedAt: await renewRefundWindow(database, refund) }
 }
 

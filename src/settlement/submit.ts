@@ -29,6 +29,8 @@ export type SubmitParts = ConfirmParts & { readonly signer: Signer; readonly fai
 
 const paymentsMax = 256
 const concurrencyMax = 16
+/** As the signer's. */
+const clockSkewMsMax = 10 * 60 * 1000
 const windowMarginMs = 12 * 60 * 60 * 1000
 const windowMs = 8 * 24 * 60 * 60 * 1000
 const gatewayNeedsMs = 7 * 24 * 60 * 60 * 1000
@@ -124,7 +126,8 @@ async function withRoots(
 
 /**
  * The payments that the gateway does not have, each with a validity window that is open for long enough: the gateway requires seven days.
- * It is asked for those that it may have before they are signed: the signer refuses a window that has expired.
+ * It is asked for those that it may have before they are signed: the signer refuses a window that has expired, or that begins in the
+ * future because the database's clock was ahead.
  */
 async function findMissing(
   parts: SubmitParts,
@@ -133,8 +136,9 @@ async function findMissing(
   const missing: Rooted[] = []
   const present: PaymentNews[] = []
   await eachOf(payments, concurrencyMax, async (payment) => {
-    const isExpiring = payment.authorizedAt.getTime() + windowMs - Date.now() <= gatewayNeedsMs + windowMarginMs
-    if (payment.state !== 'unknown' && !isExpiring) {
+    const ageMs = Date.now() - payment.authorizedAt.getTime()
+    const isOutside = ageMs >= windowMs - gatewayNeedsMs - windowMarginMs || ageMs < -clockSkewMsMax
+    if (payment.state !== 'unknown' && !isOutside) {
       missing.push(payment)
       return
     }
@@ -143,7 +147,7 @@ async function findMissing(
     const found = await parts.gatewayClient.findTransfer(from, nonce).catch((error: Error) => error)
     if (found instanceof Error) present.push({ payment, state: payment.state, reason: found.message })
     else if (found !== undefined) present.push(adopt(parts, payment, authorization, found))
-    else if (isExpiring) {
+    else if (isOutside) {
       parts.onAlarm('the validity window of a waiting payment was renewed', nameOf(payment))
       missing.push({ ...payment, authorizedAt: await renewWindow(parts.database, payment) })
     } else missing.push(payment)

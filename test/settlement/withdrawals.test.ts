@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { findFreeze, unfreezeLedger } from '../../src/ledger/freeze.ts'
 import type { Hold } from '../../src/ledger/hold-calls.ts'
+import { makeDuePayments } from '../../src/ledger/payments.ts'
 import { claimReplay, closeReplay, refundAttempt } from '../../src/ledger/replays.ts'
 import { advanceWithdrawal, findWithdrawal, requestWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
@@ -30,6 +31,7 @@ import {
   adjust,
   assertSettled,
   type BenchAccount,
+  dueAtOnce,
   passTime,
   pay,
   paymentsOf,
@@ -290,6 +292,26 @@ test('a refusal does not end an order that was accepted at a later attempt', asy
   assert.equal((await findPayout(database, payout))!.state, 'confirmed')
   assert.equal(gateway.paid.get(payoutAddress), paidBefore + 1_000n)
   assert.equal((await accountOf(bench, account)).spendable, 5_000n)
+  await assertSettled(bench, [account])
+})
+
+test('a database clock that was a day ahead and was set back delays no payment, withdrawal or payout', async () => {
+  const { database, gateway } = bench
+  const account = await openOwned(10_000n)
+  await pay(bench, account, 1_000n, 1_000n)
+  await settleAll(bench)
+  await requestPayout(database, fromAtomic(1_000n), payoutAddress, async () => gateway.balance(terms.seller))
+  await pay(bench, account, 1_000n, 1_000n)
+  await makeDuePayments(database, dueAtOnce, 0)
+  await bench.funds.withdraw(account, randomUUID(), fromAtomic(4_000n))
+  const ahead = (column: string) => earlier(column, "interval '-1 day'")
+  for (const [table, ...columns] of [['payments', 'authorized_at'], ['withdrawals'], ['payouts']]) {
+    const changes = ['created_at', 'changed_at', ...columns].map(ahead)
+    await database.query(`update ${table} set ${changes.join(', ')} where state in ('submitted', 'requested')`)
+  }
+  await settleAll(bench)
+  assert.deepEqual(bench.alarms, ['the validity window of a waiting payment was renewed'])
+  assert.equal((await accountOf(bench, account)).spendable, 4_000n)
   await assertSettled(bench, [account])
 })
 

@@ -275,10 +275,12 @@ test('a refund waits for the payments that its credit comes from, and while the 
   gateway.batch()
   await confirmAll()
   const suspend = (reason: string | null) =>
-    database.query(
-      'update accounts set suspended_reason = $3, suspended_at = case when $3::text is null then null else now() end where partition = $1 and id = $2',
-      [partition, accountId, reason],
-    )
+    database.query('update accounts set suspended_reason = $3, suspended_at = $4 where partition = $1 and id = $2', [
+      partition,
+      accountId,
+      reason,
+      reason && new Date(),
+    ])
   await suspend('test')
   await refundAll()
   assert.equal(await stateOf(), 'requested')
