@@ -4,7 +4,8 @@ import type { Page } from 'playwright-core'
 import { dashboardSuite } from './dashboard.ts'
 import { atOverview, createKey, openAccountWithPasskey, plugInPasskeyDevice } from './person.ts'
 
-const dashboard = dashboardSuite()
+// The other windows learn of a switch when the service next looks at their sessions.
+const dashboard = dashboardSuite({ STREAM_KEEPALIVE_MS: '1000' })
 
 test('an invited person joins with a passkey, makes a key, cannot withdraw, and the owner reads all of it in the log', async () => {
   const owner = await dashboard.open()
@@ -76,6 +77,30 @@ test('an invited person joins with a passkey, makes a key, cannot withdraw, and 
   await log.getByText('removed the member “Grace”').waitFor()
   await guest.goto(`${dashboard.origin}/keys`)
   await guest.getByRole('heading', { name: 'Sign in', level: 1 }).waitFor()
+})
+
+test('a switch of accounts in one window reaches the other windows of the browser', async () => {
+  const owner = await dashboard.open()
+  await openAccountWithPasskey(dashboard, owner)
+  const link = await owner.evaluate(async () => {
+    const send = (method: string, path: string, body: object) =>
+      fetch(path, { method, headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) })
+    await send('PATCH', '/api/account', { name: 'Shared account' })
+    const answer = await send('POST', '/api/invitations', { role: 'admin' })
+    return ((await answer.json()) as { url: string }).url
+  })
+  const first = await dashboard.open()
+  await openAccountWithPasskey(dashboard, first)
+  await first.goto(`${dashboard.origin}/keys`)
+  await first.getByRole('heading', { name: 'Keys', level: 1 }).waitFor()
+  const second = await first.context().newPage()
+  await second.goto(link)
+  await second.getByRole('button', { name: 'Join as Passkey' }).click()
+  await atOverview(second)
+  await first.getByText('Shared account').first().waitFor()
+  await createKey(first, 'Made in the shared account')
+  await owner.goto(`${dashboard.origin}/keys`)
+  await owner.getByText('Made in the shared account').waitFor()
 })
 
 async function setRole(owner: Page, role: string): Promise<void> {
