@@ -83,6 +83,18 @@ test('no file has a name that says nothing', () => {
   assert.deepEqual(wrong, [])
 })
 
+// A reader, or a search for the name, must find one definition.
+test('no two exported types of src/ have one name', () => {
+  const placesOf = new Map<string, string[]>()
+  for (const file of sources.filter((name) => name.startsWith('src/') && !name.endsWith('.test.ts')))
+    for (const [, name] of read(file).matchAll(/^export (?:type|interface|(?:abstract )?class) (\w+)/gm))
+      placesOf.set(name!, [...(placesOf.get(name!) ?? []), file])
+  assert.deepEqual(
+    [...placesOf].filter(([, places]) => places.length > 1),
+    [],
+  )
+})
+
 test('nothing is left to do', () => {
   const marks = new RegExp(['\\b(it|test|describe)\\.todo\\b', 'TO' + 'DO\\b', 'FIX' + 'ME\\b'].join('|'))
   const wrong = files.filter(

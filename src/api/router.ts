@@ -53,7 +53,7 @@ export type Call<Exact extends Contract> = {
 
 export type Handler<Exact extends Contract> = (call: Call<Exact>) => Promise<AnswerOf<Exact> | Response>
 
-export type RouterOptions = {
+export type ApiRouterOptions = {
   readonly app: Hono<HonoBindings>
   readonly gate: Gate
   readonly trustProxy: boolean
@@ -72,10 +72,10 @@ const bodyBytesMax = 64 * 1024
 
 /** Serves contracts: authorizes the caller, validates the input, runs the handler, renders the result. */
 export class ApiRouter {
-  readonly #options: RouterOptions
+  readonly #options: ApiRouterOptions
   readonly #turns = new AccountTurns(accountConcurrentMax, accountWaitingMax)
 
-  constructor(options: RouterOptions) {
+  constructor(options: ApiRouterOptions) {
     this.#options = options
   }
 

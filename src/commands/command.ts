@@ -9,12 +9,12 @@ export type Invocation = {
 }
 
 /** The calls of a command, each followed by its options: what to type, and what it does. `--help` lays them out. */
-export type Usage = readonly (readonly [term: string, description: string])[]
+export type CommandUsage = readonly (readonly [term: string, description: string])[]
 
 export type Command = {
   /** Whose environment it reads; the service's by default. */
   readonly reader?: ConfigReader
-  readonly usage: Usage
+  readonly usage: CommandUsage
   /** The options it takes beside the ones of every command. */
   readonly options: Readonly<Record<string, { readonly type: 'string' | 'boolean' }>>
   /** The first words it takes, for the completion of shells. */

@@ -1,8 +1,8 @@
 import { createInterface } from 'node:readline/promises'
-import { CommandError, type Invocation, type Usage } from './command.ts'
+import { CommandError, type CommandUsage, type Invocation } from './command.ts'
 
 export const confirmOptions = { yes: { type: 'boolean' } } as const
-export const confirmUsage: Usage = [['--yes', 'Do not ask for confirmation. Required without a terminal']]
+export const confirmUsage: CommandUsage = [['--yes', 'Do not ask for confirmation. Required without a terminal']]
 
 /**
  * Asks before money moves. A person at a terminal answers; a script passes `--yes`. Without either nothing is done: a pipe that

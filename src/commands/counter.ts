@@ -1,5 +1,5 @@
 /** A running count on one line of the terminal, for work on many rows. */
-export type Counter = {
+export type CountLine = {
   show(count: bigint): void
   /** Clears the line. */
   end(): void
@@ -14,7 +14,7 @@ export function createCounter(
   words: string,
   stream: Terminal = process.stderr,
   now: () => number = () => performance.now(),
-): Counter {
+): CountLine {
   let drawnAtMs = Number.NEGATIVE_INFINITY
   return {
     show(count) {

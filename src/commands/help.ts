@@ -1,15 +1,15 @@
-import type { Usage } from './command.ts'
+import type { CommandUsage } from './command.ts'
 
 const width = 80
 const margin = 34
 
 /** The text of `--help`, in lines of at most 80 columns. */
-export function helpText(summary: string, usage: Usage): string {
+export function helpText(summary: string, usage: CommandUsage): string {
   return `${summary}\n\n${usageText(usage)}\n`
 }
 
 /** Terms at the left, options indented below their call, descriptions in a column of their own. */
-export function usageText(usage: Usage): string {
+export function usageText(usage: CommandUsage): string {
   const lines = usage.flatMap(([term, description]) => {
     const head = `${term.startsWith('-') ? '      ' : '  '}${term}`
     const [first = '', ...rest] = wrap(description, width - margin).map((line) => `${' '.repeat(margin)}${line}`)

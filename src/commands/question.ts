@@ -1,4 +1,4 @@
-import { CommandError, type Invocation, type Usage } from './command.ts'
+import { CommandError, type CommandUsage, type Invocation } from './command.ts'
 
 export const questionOptions = {
   model: { type: 'string' },
@@ -6,7 +6,7 @@ export const questionOptions = {
   'no-web': { type: 'boolean' },
 } as const
 
-export const questionUsage: Usage = [
+export const questionUsage: CommandUsage = [
   ['--model NAME', 'Another model than the default'],
   ['--max-tokens N', 'Maximum length of the answer'],
   ['--no-web', 'Turn off web search and web fetch'],

@@ -1,4 +1,4 @@
-import { CommandError, type Invocation, type Usage } from './command.ts'
+import { CommandError, type CommandUsage, type Invocation } from './command.ts'
 import { findLogin, type Login } from './login-file.ts'
 import { readSandboxFile } from './sandbox-file.ts'
 
@@ -6,7 +6,7 @@ import { readSandboxFile } from './sandbox-file.ts'
 export type ServiceAccess = { readonly baseUrl: string; readonly apiKey: string }
 
 export const accessOptions = { url: { type: 'string' }, key: { type: 'string' } } as const
-export const accessUsage: Usage = [
+export const accessUsage: CommandUsage = [
   ['--key penny_…', 'Another key than that of penny login or the sandbox'],
   ['--url URL', 'Another service; ends in /v1'],
 ]

@@ -105,8 +105,8 @@ export type Config = {
 }
 
 export type LogLevel = (typeof logLevels)[number]
-export type SearchProvider = keyof typeof searchCredentials
-export type SearchConfig = { readonly provider: SearchProvider; readonly credential: string }
+export type SearchProviderName = keyof typeof searchCredentials
+export type SearchConfig = { readonly provider: SearchProviderName; readonly credential: string }
 
 /** Only the signer reads the file, at each of its starts: no other process ever has the key. */
 export type MasterKeySource = { readonly value: string } | { readonly file: string }
@@ -508,7 +508,7 @@ function readGatewayToken(read: SettingReader): string | undefined {
 }
 
 function readSearch(read: SettingReader): Config['search'] {
-  return read.listOf('SEARCH_PROVIDER', Object.keys(searchCredentials) as SearchProvider[])?.map((provider) => {
+  return read.listOf('SEARCH_PROVIDER', Object.keys(searchCredentials) as SearchProviderName[])?.map((provider) => {
     const name = searchCredentials[provider]
     const credential = name === 'SEARXNG_URL' ? read.url(name) : read.secret(name)
     if (credential !== undefined) return { provider, credential }

@@ -3,7 +3,7 @@ import { ServiceError } from '../errors.ts'
 import { createNonce, storeChallenge, takeChallenge } from './challenges.ts'
 import { SignInFailedError } from './sign-in-error.ts'
 
-export type Wallet = { readonly address: string; readonly addedAt: Date; readonly lastUsedAt: Date | undefined }
+export type SignInWallet = { readonly address: string; readonly addedAt: Date; readonly lastUsedAt: Date | undefined }
 
 export type SignInMessageOptions = {
   /** The wallet compares its host with the page that requests the signature. */
@@ -129,7 +129,7 @@ export async function addWallet(connection: Connection, personId: string, addres
   return (await findWalletPerson(connection, address))!
 }
 
-export async function listWallets(database: Database, personId: string): Promise<readonly Wallet[]> {
+export async function listWallets(database: Database, personId: string): Promise<readonly SignInWallet[]> {
   const rows = await database.query<{ address: string; added_at: Date; last_used_at: Date | null }>(
     'select address, added_at, last_used_at from wallets where person_id = $1 order by added_at, address',
     [personId],

@@ -4,7 +4,7 @@ import type { EntryKind } from '../receipts/entry.ts'
 import type { RequestId } from './request-id.ts'
 
 /** An entry of an account: an ended request, or an adjustment. A receipt's content, in the ledger's terms. */
-export type Entry = {
+export type LedgerEntry = {
   readonly number: bigint
   readonly kind: EntryKind
   /** The request that the entry is, or that the adjustment is about. */
@@ -32,20 +32,20 @@ export type EntryRange = {
 }
 
 /** The entries of a range, in order. Entries never change, so repeated reads return the same. */
-export async function readEntries(database: Database, range: EntryRange): Promise<readonly Entry[]> {
+export async function readEntries(database: Database, range: EntryRange): Promise<readonly LedgerEntry[]> {
   const entries = await readKeptEntries(database, range)
   requireWhole(range, entries)
   return entries
 }
 
 /** Throws when entries of the range are missing. */
-export function requireWhole({ accountId, firstEntry, lastEntry }: EntryRange, entries: readonly Entry[]): void {
+export function requireWhole({ accountId, firstEntry, lastEntry }: EntryRange, entries: readonly LedgerEntry[]): void {
   if (BigInt(entries.length) === lastEntry - firstEntry + 1n) return
   throw new Error(`account ${accountId} has ${entries.length} of the entries ${firstEntry} to ${lastEntry}`)
 }
 
 /** The same without archived entries. */
-export async function readKeptEntries(database: Database, range: EntryRange): Promise<readonly Entry[]> {
+export async function readKeptEntries(database: Database, range: EntryRange): Promise<readonly LedgerEntry[]> {
   const [entries] = await readKeptEntriesOf(database, range.partition, [range])
   return entries!
 }
@@ -55,21 +55,21 @@ export async function readKeptEntriesOf(
   database: Database,
   partition: number,
   ranges: readonly EntryRange[],
-): Promise<readonly (readonly Entry[])[]> {
+): Promise<readonly (readonly LedgerEntry[])[]> {
   const rows = await database.queryPrepared<EntryRow>('read_entries', entriesOfRanges, [
     partition,
     plainArray(ranges.map(({ accountId }) => accountId)),
     plainArray(ranges.map(({ firstEntry }) => firstEntry)),
     plainArray(ranges.map(({ lastEntry }) => lastEntry)),
   ])
-  const found: Entry[][] = ranges.map(() => [])
+  const found: LedgerEntry[][] = ranges.map(() => [])
   for (const { place, requestId, ...row } of rows) {
     found[place - 1]!.push({ ...row, requestId: requestId ?? undefined })
   }
   return found
 }
 
-type EntryRow = Omit<Entry, 'requestId'> & { readonly place: number; readonly requestId: RequestId | null }
+type EntryRow = Omit<LedgerEntry, 'requestId'> & { readonly place: number; readonly requestId: RequestId | null }
 
 const entriesOfRanges = `
   select u.place::int as place, e.*

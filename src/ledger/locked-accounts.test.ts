@@ -19,7 +19,7 @@ import { fromAtomic } from '../money/usdc.ts'
 import type { HoldDecision, Payer } from './hold-calls.ts'
 import type { Holds } from './holds.ts'
 import { createRequestId } from './request-id.ts'
-import type { Wallet } from './wallet-accounts.ts'
+import type { X402Wallet } from './wallet-accounts.ts'
 
 const ledger = ledgerSuite()
 /** Callers wait for as long as a test keeps an account locked, also on a slow machine. */
@@ -89,13 +89,13 @@ test('requests of other accounts are held, extended, checkpointed and charged wh
 test('payments of other wallets are credited and held while one wallet is locked', async (t) => {
   const { database } = ledger
   const holds = await openLedger(database, patient)
-  const wallets: Wallet[] = []
+  const wallets: X402Wallet[] = []
   while (wallets.length < 3) {
     const wallet = await newWallet(database)
     if (wallet.partition === (wallets[0] ?? wallet).partition) wallets.push(wallet)
   }
-  const [stuck, ...others] = wallets as [Wallet, ...Wallet[]]
-  const buy = (wallet: Wallet) => payFor(database, holds, signedPayment(wallet, 100n), 100n)
+  const [stuck, ...others] = wallets as [X402Wallet, ...X402Wallet[]]
+  const buy = (wallet: X402Wallet) => payFor(database, holds, signedPayment(wallet, 100n), 100n)
   const end = async (decision: Awaited<ReturnType<typeof buy>>) => {
     assert.ok(typeof decision !== 'string' && 'hold' in decision)
     await holds.end(voided(decision.hold))

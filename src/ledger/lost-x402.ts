@@ -3,7 +3,7 @@ import type { Connection, Database } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
 import { lockAccount } from '../db/lock-account.ts'
 import { createRequestId } from './request-id.ts'
-import { registerWallet, type Wallet } from './wallet-accounts.ts'
+import { registerWallet, type X402Wallet } from './wallet-accounts.ts'
 import { acceptedPayment, creditPayment } from './x402-payments.ts'
 
 // A ledger that was restored from a backup lacks later payments of wallets and refunds to them. The gateway has both.
@@ -36,7 +36,7 @@ export async function findAccountAddresses(database: Database, addresses: readon
 }
 
 export type LostX402Payment = {
-  readonly wallet: Wallet
+  readonly wallet: X402Wallet
   readonly nonce: Buffer
   readonly value: bigint
   readonly gatewayId: string
@@ -62,7 +62,7 @@ export async function creditLostPayment(database: Database, lost: LostX402Paymen
 }
 
 export type LostRefund = {
-  readonly wallet: Wallet
+  readonly wallet: X402Wallet
   readonly amount: bigint
   /** The sequence in the nonce of the seller's authorization. */
   readonly sequence: bigint

@@ -16,7 +16,7 @@ export type ReplayKey = {
   readonly attemptHash: bigint | undefined
 }
 
-export type Claim =
+export type ReplayClaim =
   | { readonly state: 'claimed' | 'mismatch' }
   | { readonly state: 'answered'; readonly answer: string }
   /** Its node is serving it, or has its answer in memory. */
@@ -30,7 +30,7 @@ export async function claimReplay(
   key: ReplayKey,
   own: Own,
   answerless?: RequestId,
-): Promise<Claim> {
+): Promise<ReplayClaim> {
   const claim = await claimOnce(database, key, own, answerless)
   // This node knows its own attempts, even when its lease lapsed for a moment.
   if (claim.state !== 'running' || claim.node === own.node || (await isAlive(database, claim.node))) return claim
@@ -42,7 +42,7 @@ async function claimOnce(
   { payer, keyHash, bodyHash, attemptHash }: ReplayKey,
   own: Own,
   answerless: RequestId | undefined,
-): Promise<Claim> {
+): Promise<ReplayClaim> {
   const [row] = await database.query<ClaimRow>(
     'select state, attempt_id, attempt_node, attempt_answer from claim_replay($1, $2, $3, $4, $5, $6, $7, $8, $9)',
     [
@@ -64,7 +64,7 @@ async function claimOnce(
 }
 
 type ClaimRow = {
-  readonly state: Claim['state']
+  readonly state: ReplayClaim['state']
   readonly attempt_id: RequestId
   readonly attempt_node: string | null
   readonly attempt_answer: string | null

@@ -5,7 +5,7 @@ import { derivedId, walletAccountId } from '../db/derived-id.ts'
 import type { Payer } from './hold-calls.ts'
 
 /** A wallet that pays per request over x402, and its account, which exists from the first accepted payment on. */
-export type Wallet = Payer & {
+export type X402Wallet = Payer & {
   /** Lower case. */
   readonly address: string
   /** False until its first payment is accepted. */
@@ -13,7 +13,7 @@ export type Wallet = Payer & {
 }
 
 /** A wallet without an account yet: where its account will be. Payments that race to open it meet in one place. */
-function newWallet(address: string, partitions: number): Wallet {
+function newWallet(address: string, partitions: number): X402Wallet {
   const partition = createHash('sha256').update(`penny x402 partition ${address}`).digest().readUInt32BE() % partitions
   return {
     address,
@@ -25,7 +25,11 @@ function newWallet(address: string, partitions: number): Wallet {
 }
 
 /** The wallet of a payment whose request is gone. */
-export function walletOf({ payer: address, partition, accountId }: { readonly payer: string } & AccountRef): Wallet {
+export function walletOf({
+  payer: address,
+  partition,
+  accountId,
+}: { readonly payer: string } & AccountRef): X402Wallet {
   return { address, partition, accountId, keyId: keyIdOf(address), isKnown: false }
 }
 
@@ -33,7 +37,7 @@ function keyIdOf(address: string): string {
   return derivedId(`penny x402 key ${address}`)
 }
 
-export async function findWallet(connection: Connection, address: string, partitions: number): Promise<Wallet> {
+export async function findWallet(connection: Connection, address: string, partitions: number): Promise<X402Wallet> {
   const [row] = await connection.queryPrepared<WalletRow>(
     'find_x402_wallet',
     `select w.partition, w.account_id, w.key_id, a.id is not null as is_known
@@ -48,7 +52,7 @@ export async function findWallet(connection: Connection, address: string, partit
  * Records the partition of a wallet's account before the account is created. Throws when another partition is recorded: then the
  * number of partitions has changed, and the wallet must be looked up again.
  */
-export async function registerWallet(database: Database, wallet: Wallet): Promise<void> {
+export async function registerWallet(database: Database, wallet: X402Wallet): Promise<void> {
   if (wallet.isKnown) return
   await database.query(
     `insert into x402_wallets (address, partition, account_id, key_id) values ($1, $2, $3, $4) on conflict do nothing`,

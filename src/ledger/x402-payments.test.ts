@@ -14,7 +14,7 @@ import type { HoldDecision } from './hold-calls.ts'
 import { advancePayments, findPaymentsToSubmit, makePayments } from './payments.ts'
 import { findOpenRefunds, NothingToRefundError, RefundTooLargeError, requestRefund } from './refunds.ts'
 import { createRequestId } from './request-id.ts'
-import type { Wallet } from './wallet-accounts.ts'
+import type { X402Wallet } from './wallet-accounts.ts'
 import { advanceWithdrawal, requestWithdrawal } from './withdrawals.ts'
 import { acceptedPayment, claimPayment, creditPayment, forgetPayment } from './x402-payments.ts'
 
@@ -25,7 +25,7 @@ function heldOf(decision: HoldDecision | string) {
   return decision.hold
 }
 
-async function accountOf({ partition, accountId }: Wallet) {
+async function accountOf({ partition, accountId }: X402Wallet) {
   const account = await findAccount(ledger.database, partition, accountId)
   return (
     account && { credit: account.credit, held: account.held, gateway: account.gateway, deposited: account.deposited }

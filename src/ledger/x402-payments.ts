@@ -6,11 +6,11 @@ import type { AcceptedPayment } from './hold-calls.ts'
 import type { ConfirmDue, ToConfirm } from './payments.ts'
 import type { RequestId } from './request-id.ts'
 import { openX402States, type X402PaymentState } from './states.ts'
-import type { Wallet } from './wallet-accounts.ts'
+import type { X402Wallet } from './wallet-accounts.ts'
 
 /** A payment that a wallet signed for one request. */
-export type SignedPayment = {
-  readonly wallet: Wallet
+export type X402Payment = {
+  readonly wallet: X402Wallet
   readonly nonce: Buffer
   readonly value: bigint
   /** Seconds since 1970. */
@@ -26,13 +26,13 @@ export type SignedPayment = {
  * gateway before anything else. `taken`: another request has just submitted it, and the outcome is not known yet. `used`: it is
  * credited.
  */
-export type Claim = 'claimed' | 'reclaimed' | 'taken' | 'used'
+export type PaymentClaim = 'claimed' | 'reclaimed' | 'taken' | 'used'
 
 /** Longer than the gateway's timeout: a request that still has its claim after this is dead. */
 const claimSeconds = 30
 
 /** Claims a payment before it is submitted: after any crash, whatever the gateway accepted is found again. */
-export async function claimPayment(database: Database, payment: SignedPayment): Promise<Claim> {
+export async function claimPayment(database: Database, payment: X402Payment): Promise<PaymentClaim> {
   const { wallet, nonce, value, validAfter, validBefore, signature, requestId } = payment
   const now = await readClock(database)
   const deadBefore = new Date(now.getTime() - claimSeconds * 1_000)
@@ -68,7 +68,7 @@ export async function claimPayment(database: Database, payment: SignedPayment): 
 }
 
 /** Whether it was credited before. For an early answer; `claimPayment` decides. */
-export async function isPaymentUsed(database: Database, wallet: Wallet, nonce: string): Promise<boolean> {
+export async function isPaymentUsed(database: Database, wallet: X402Wallet, nonce: string): Promise<boolean> {
   const [row] = await database.queryPrepared(
     'find_used_x402_payment',
     'select from x402_payments where partition = $1 and payer = $2 and nonce = $3 and credited_at is not null',
@@ -78,7 +78,7 @@ export async function isPaymentUsed(database: Database, wallet: Wallet, nonce: s
 }
 
 /** The gateway has refused its only attempt: its row is deleted. */
-export async function forgetPayment(database: Database, { wallet, nonce, requestId }: SignedPayment): Promise<void> {
+export async function forgetPayment(database: Database, { wallet, nonce, requestId }: X402Payment): Promise<void> {
   await database.query(
     `delete from x402_payments
       where partition = $1 and payer = $2 and nonce = $3 and request_id = $4 and state = 'submitted' and credited_at is null`,
@@ -87,7 +87,7 @@ export async function forgetPayment(database: Database, { wallet, nonce, request
 }
 
 export function acceptedPayment(
-  { wallet, nonce }: Pick<SignedPayment, 'wallet' | 'nonce'>,
+  { wallet, nonce }: Pick<X402Payment, 'wallet' | 'nonce'>,
   gatewayId: string,
 ): AcceptedPayment {
   return { payer: wallet.address, nonce, depositId: depositIdOf(wallet.address, nonce), gatewayId }
@@ -100,7 +100,7 @@ function depositIdOf(payer: string, nonce: Buffer): string {
 /** Credits an accepted payment whose request is gone. False when it was credited before. */
 export async function creditPayment(
   connection: Connection,
-  wallet: Wallet,
+  wallet: X402Wallet,
   payment: AcceptedPayment,
 ): Promise<boolean> {
   const [row] = await connection.query<{ credited: boolean }>('select credit_x402_payment($1, $2) as credited', [

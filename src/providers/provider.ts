@@ -7,7 +7,7 @@ import type { Protocol } from './protocol.ts'
 import { responses } from './responses.ts'
 import type { ProviderSettings } from './routes.ts'
 import { createUpstream, type Upstream } from './upstream.ts'
-import { OverloadedError, UpstreamError } from './upstream-errors.ts'
+import { ModelOverloadedError, UpstreamError } from './upstream-errors.ts'
 
 const protocols: Readonly<Record<UpstreamProtocol, Protocol>> = { responses, 'chat-completions': chatCompletions }
 
@@ -107,7 +107,7 @@ export class Provider {
     // The server responds.
     this.#breaker.succeeded()
     const breaker = this.#breakerOf(model)
-    if (error instanceof OverloadedError) breaker.open(error.retryAfterMs ?? 0)
+    if (error instanceof ModelOverloadedError) breaker.open(error.retryAfterMs ?? 0)
     else breaker.failed()
   }
 
@@ -162,7 +162,7 @@ export class Provider {
 
 /** A rate limit, or a request that the provider does not support for this model. */
 function isAboutModel(error: ServiceError): boolean {
-  if (error instanceof OverloadedError) return true
+  if (error instanceof ModelOverloadedError) return true
   const status = error instanceof UpstreamError ? error.upstreamStatus : undefined
   return status !== undefined && [400, 404, 413, 422].includes(status)
 }

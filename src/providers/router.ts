@@ -4,17 +4,17 @@ import type { ModelRequest } from './model-request.ts'
 import { type Clock, Provider, type ProviderHealth } from './provider.ts'
 import { orderByKey } from './rendezvous.ts'
 import type { Route, RoutingTable } from './routes.ts'
-import type { AnswerEnd, Asker } from './upstream.ts'
+import type { Asker, UpstreamEnd } from './upstream.ts'
 import {
   ContextLengthExceededError,
   failureError,
-  OverloadedError,
+  ModelOverloadedError,
   RefusedByModelError,
   UpstreamTimeoutError,
 } from './upstream-errors.ts'
 
 /** One request to any provider of the model. */
-export type Question = {
+export type RoutedRequest = {
   /** The customer's name for the model. */
   readonly model: string
   readonly request: ModelRequest
@@ -86,7 +86,7 @@ export class Router {
   }
 
   /** Rejects with a `ServiceError` when no provider accepts the request, and with the signal's reason once aborted. */
-  ask(question: Question): Promise<RoutedAnswer> {
+  ask(question: RoutedRequest): Promise<RoutedAnswer> {
     const { routes, deadlineMs } = this.#table
     const candidates = candidatesOf(routes.get(question.model) ?? [], question.request)
     return new RoutedAnswer(question, candidates, deadlineMs, this.#parts).begin()
@@ -121,7 +121,7 @@ type Events = AsyncIterator<readonly ChatEvent[], void, undefined>
 export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
   /** The provider that answers. It can change until the first output. */
   route!: Route
-  readonly #question: Question
+  readonly #question: RoutedRequest
   readonly #parts: AnswerParts
   readonly #deadlineMs: number
   /** Not tried yet, best first. */
@@ -138,7 +138,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
   #refusal: ServiceError | undefined
   readonly #kept: ChatEvent[] = []
 
-  constructor(question: Question, routes: readonly Route[], totalMsMax: number, parts: AnswerParts) {
+  constructor(question: RoutedRequest, routes: readonly Route[], totalMsMax: number, parts: AnswerParts) {
     this.#question = question
     this.#parts = parts
     this.#deadlineMs = parts.clock.now() + totalMsMax
@@ -149,7 +149,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
   /** Tries one provider after another until one accepts the request. */
   async begin(): Promise<this> {
     for (let failure: ServiceError | undefined; ; ) {
-      if (!this.#choose()) throw failure ?? this.#refusal ?? new OverloadedError()
+      if (!this.#choose()) throw failure ?? this.#refusal ?? new ModelOverloadedError()
       try {
         const answer = await this.#ask(this.#provider, this.route)
         this.#provider.answered(this.#parts.clock.now() - this.#startedMs)
@@ -209,7 +209,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     })
   }
 
-  #ended(provider: Provider, route: Route, end: AnswerEnd): void {
+  #ended(provider: Provider, route: Route, end: UpstreamEnd): void {
     if (end.type === 'left') provider.released(route.model)
     else if (end.type === 'finished' || isCustomersFault(end.error)) {
       if (!this.#isSlow()) provider.succeeded(route.model)

@@ -6,7 +6,7 @@ import { created, startScriptedUpstream, text, type UpstreamExchange } from '../
 import type { ChatEvent } from '../inference/chat-events.ts'
 import type { ModelRequest } from './model-request.ts'
 import { responses } from './responses.ts'
-import { type AnswerEnd, createUpstream } from './upstream.ts'
+import { createUpstream, type UpstreamEnd } from './upstream.ts'
 import { failureError } from './upstream-errors.ts'
 
 const totalMs = 1_000
@@ -55,7 +55,7 @@ test('a deadline that passes while the client does not read is no failure of the
     await upstream.close()
     await server.close()
   })
-  const ends: AnswerEnd['type'][] = []
+  const ends: UpstreamEnd['type'][] = []
   const answer = await upstream.respond(request, 'm', t.signal, {
     asker: { account: 'a', isFurtherRound: false },
     onEnd: ({ type }) => void ends.push(type),

@@ -14,7 +14,7 @@ export function refusalError(
   chatParam: (param: string | undefined) => string | undefined,
 ): ServiceError {
   if (fault.code === quotaFault || statusCode === 402) return new QuotaExhaustedError(statusCode)
-  if (statusCode === 429) return new OverloadedError(retryAfterMs(headers))
+  if (statusCode === 429) return new ModelOverloadedError(retryAfterMs(headers))
   if (isClientsFault(statusCode, fault)) return clientError({ ...fault, param: chatParam(fault.param) })
   return new UpstreamError('The model is not available at the moment. Try again.', { upstreamStatus: statusCode })
 }
@@ -71,7 +71,7 @@ export const unreadFault = 'answer_unread'
 export function failureError({ code, message }: { readonly code: string; readonly message: string }): ServiceError {
   if (promptFaults.has(code)) return clientError({ code, message })
   if (code === quotaFault) return new QuotaExhaustedError()
-  if (overloadFaults.has(code)) return new OverloadedError()
+  if (overloadFaults.has(code)) return new ModelOverloadedError()
   if (code === 'upstream_timeout') return new UpstreamTimeoutError()
   if (code === unreadFault) return new UnreadAnswerError()
   return new UpstreamError(`The model failed: ${message}${/[.!?]$/.test(message) ? '' : '.'} Try again.`)
@@ -105,7 +105,7 @@ export class UnreadAnswerError extends ServiceError {
   }
 }
 
-export class OverloadedError extends ServiceError {
+export class ModelOverloadedError extends ServiceError {
   readonly code = 'overloaded'
   constructor(retryAfterMs = 1_000) {
     const seconds = Math.ceil(retryAfterMs / 1000)

@@ -13,7 +13,7 @@ import type { ModelRequest } from './model-request.ts'
 import { responses } from './responses.ts'
 import { createUpstream, type Upstream } from './upstream.ts'
 import type { UpstreamOptions } from './upstream-connections.ts'
-import { failureError, OverloadedError, UpstreamError, UpstreamTimeoutError } from './upstream-errors.ts'
+import { failureError, ModelOverloadedError, UpstreamError, UpstreamTimeoutError } from './upstream-errors.ts'
 
 const recording = (name: string) => readFileSync(new URL(`./__fixtures__/${name}.sse`, import.meta.url))
 const created = 'data: {"type":"response.created"}\n\n'
@@ -96,7 +96,7 @@ async function respondWhenFree(upstream: Upstream, signal: AbortSignal): Promise
     try {
       return await upstream.respond(request, 'm', signal, options)
     } catch (error) {
-      if (!(error instanceof OverloadedError)) throw error
+      if (!(error instanceof ModelOverloadedError)) throw error
       await new Promise(setImmediate)
     }
   }
@@ -471,7 +471,7 @@ test('requests beyond the connection limit are refused immediately, until a conn
   const { upstream } = await stage(context, (response) => begin(response).write(created), { connectionsMax: 1 })
   const leaving = new AbortController()
   await upstream.respond(request, 'm', leaving.signal, options)
-  await assert.rejects(upstream.respond(request, 'm', never, options), OverloadedError)
+  await assert.rejects(upstream.respond(request, 'm', never, options), ModelOverloadedError)
   leaving.abort()
   assert.ok(await respondWhenFree(upstream, never))
 })

@@ -8,7 +8,7 @@ import type { AnswerHead } from './upstream-answer.ts'
 import { createConnections, isTimeout, type Repeats, type UpstreamOptions } from './upstream-connections.ts'
 import {
   failureError,
-  OverloadedError,
+  ModelOverloadedError,
   refusalError,
   UnreadAnswerError,
   UpstreamError,
@@ -60,11 +60,11 @@ export type AskOptions = {
   /** Shortens the timeout of the whole answer. */
   readonly totalMsMax?: number | undefined
   /** Called once when an answer that began has ended. */
-  readonly onEnd?: ((end: AnswerEnd) => void) | undefined
+  readonly onEnd?: ((end: UpstreamEnd) => void) | undefined
 }
 
 /** `left`: the reader stopped before the end. */
-export type AnswerEnd =
+export type UpstreamEnd =
   | { readonly type: 'finished' }
   | { readonly type: 'left' }
   | { readonly type: 'failed'; readonly error: ServiceError }
@@ -89,7 +89,7 @@ export function createUpstream(options: UpstreamOptions): Upstream {
     floor: options.connectionsPerAccountMin,
   })
   const refusal = ({ account, isFurtherRound }: Asker) => {
-    if (places.used >= options.connectionsMax) return new OverloadedError()
+    if (places.used >= options.connectionsMax) return new ModelOverloadedError()
     return isFurtherRound ? undefined : places.refusal(account)
   }
 

@@ -1,6 +1,6 @@
 import type { Keccak256 } from './crypto.ts'
 import { fromHex, type Hex, toHex, writeHex } from './hex.ts'
-import type { Payment } from './payment.ts'
+import type { ReceiptPayment } from './payment.ts'
 
 // The tree of a payment:
 //
@@ -14,7 +14,7 @@ const nodeTag = 0x01
 const rootTag = 0x02
 const hashBytes = 32
 
-export type PaymentRange = Pick<Payment, 'previous' | 'first' | 'last'>
+export type PaymentRange = Pick<ReceiptPayment, 'previous' | 'first' | 'last'>
 
 /** The root over entry hashes that come one after the other. Its memory does not grow with their number. */
 export class PaymentRootBuilder {

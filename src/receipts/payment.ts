@@ -3,7 +3,7 @@ import { type Hex, zeroHash } from './hex.ts'
 import { domainSeparator, hashText, hashWords, type ReceiptDomain } from './typed-data.ts'
 
 /** One payment on chain for consecutive entries of an account. */
-export type Payment = {
+export type ReceiptPayment = {
   readonly payer: Hex
   /** Counts the payments of the account. A payment that failed keeps its number, so numbers may have gaps. */
   readonly number: bigint
@@ -19,7 +19,7 @@ export type Payment = {
 }
 
 /** A payment with its proof. */
-export type SignedPayment = Payment & {
+export type SignedPayment = ReceiptPayment & {
   /** The root of its tree: the issuer signs it, and the gateway puts it into its batch. */
   readonly root: Hex
   readonly signature: Hex
@@ -38,17 +38,17 @@ export type Batch = {
 }
 
 /** Whether the payment is, or will be, in a batch. One that adds up to zero, or was paid in advance, needs no transfer and never is. */
-export function needsTransfer(payment: Pick<Payment, 'value' | 'nonce'>): boolean {
+export function needsTransfer(payment: Pick<ReceiptPayment, 'value' | 'nonce'>): boolean {
   return payment.value !== 0n && !isPrepaid(payment)
 }
 
 /** Whether a wallet paid in advance over x402. The nonce proves it, because the issuer signs it. */
-export function isPrepaid({ nonce }: Pick<Payment, 'nonce'>): boolean {
+export function isPrepaid({ nonce }: Pick<ReceiptPayment, 'nonce'>): boolean {
   return nonce === zeroHash
 }
 
 /** Why it needs no transfer, as text for users. */
-export function whyNoTransfer(payment: Pick<Payment, 'value' | 'nonce'>): string {
+export function whyNoTransfer(payment: Pick<ReceiptPayment, 'value' | 'nonce'>): string {
   return isPrepaid(payment) ? 'was paid in advance over x402' : 'adds up to 0 USDC'
 }
 
@@ -62,14 +62,14 @@ const paymentType =
   'Payment(address payer,uint256 number,uint256 first,uint256 last,int256 value,bytes32 nonce,bytes32 root)'
 
 /** EIP-712's hash of the structure, without the domain. */
-export function paymentStructHash(payment: Payment & { readonly root: Hex }, keccak256: Keccak256): Uint8Array {
+export function paymentStructHash(payment: ReceiptPayment & { readonly root: Hex }, keccak256: Keccak256): Uint8Array {
   const { payer, number, first, last, value, nonce, root } = payment
   return hashWords([hashText(paymentType, keccak256), payer, number, first, last, value, nonce, root], keccak256)
 }
 
 /** What the issuer signs. */
 export function paymentDigest(
-  payment: Payment & { readonly root: Hex },
+  payment: ReceiptPayment & { readonly root: Hex },
   domain: ReceiptDomain,
   keccak256: Keccak256,
 ): Uint8Array {

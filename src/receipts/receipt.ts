@@ -12,7 +12,7 @@ import {
   uint64Max,
 } from './entry.ts'
 import { type Hex, toHex } from './hex.ts'
-import { type Batch, type Payment, paymentEntriesMax, type SignedPayment } from './payment.ts'
+import { type Batch, paymentEntriesMax, type ReceiptPayment, type SignedPayment } from './payment.ts'
 import type { PaymentTree } from './payment-tree.ts'
 import {
   type Fields,
@@ -33,11 +33,11 @@ export type Receipt = {
   readonly domain: ReceiptDomain
   readonly hash: Hex
   /** Absent while no payment covers the entry. */
-  readonly payment?: ReceiptPayment | undefined
+  readonly payment?: CoveringPayment | undefined
 }
 
 /** `proof`: the siblings from the entry's hash up. */
-export type ReceiptPayment = SignedPayment & { readonly proof: readonly Hex[] }
+export type CoveringPayment = SignedPayment & { readonly proof: readonly Hex[] }
 
 /** A receipt as JSON; numbers are text. */
 export type ReceiptDocument = {
@@ -142,7 +142,7 @@ function refuseOtherVersions(value: unknown): void {
   throw new InvalidReceiptError(`it has ${found}; this program verifies version ${receiptVersion}`)
 }
 
-function readReceiptPayment(value: unknown): ReceiptPayment {
+function readReceiptPayment(value: unknown): CoveringPayment {
   const fields = readFields(value, '"payment"', ['payer', 'issuer', 'proof', ...paymentNames], ['batch'])
   const payer = readHex(fields, 'payer', 20)
   const issuer = readHex(fields, 'issuer', 20)
@@ -209,7 +209,7 @@ export function writePayment(payment: Omit<SignedPayment, 'payer' | 'issuer'>): 
 }
 
 export function readPayment(fields: Fields, payer: Hex, issuer: Hex): SignedPayment {
-  const payment: Payment = {
+  const payment: ReceiptPayment = {
     payer,
     number: readInteger(fields, 'number', 0n, uint64Max),
     first: readInteger(fields, 'first', 1n, uint64Max),

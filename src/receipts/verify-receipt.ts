@@ -4,7 +4,7 @@ import { createEntryHasher, type Entry } from './entry.ts'
 import { toHex } from './hex.ts'
 import { isCanonicalSignature, needsTransfer, paymentDigest, type SignedPayment, whyNoTransfer } from './payment.ts'
 import { batchRootOfProof, rootOfProof } from './payment-tree.ts'
-import { type Receipt, type ReceiptPayment, readReceipt } from './receipt.ts'
+import { type CoveringPayment, type Receipt, readReceipt } from './receipt.ts'
 import type { ReceiptDomain } from './typed-data.ts'
 
 export type Check<Name extends string = string> = {
@@ -96,7 +96,7 @@ export function amountProblem(entry: Entry): string | undefined {
   return used === 0n ? undefined : `Entry ${number} is a correction, but has usage of its own.`
 }
 
-function checkPayment(entry: Entry, hash: Uint8Array, payment: ReceiptPayment, keccak256: Keccak256): ReceiptCheck {
+function checkPayment(entry: Entry, hash: Uint8Array, payment: CoveringPayment, keccak256: Keccak256): ReceiptCheck {
   const { number, first, last, root } = payment
   if (entry.payer !== payment.payer) {
     return failed('payment', `The entry belongs to ${entry.payer}, the payment to ${payment.payer}.`)

@@ -1,5 +1,6 @@
 import type { Payment } from '../ledger/payments.ts'
-import { type Address, checksummed, type Hex } from '../signer/address.ts'
+import type { Hex } from '../receipts/hex.ts'
+import { type Address, checksummed } from '../signer/address.ts'
 import type { TransferRequest } from '../signer/signing-request.ts'
 import {
   gatewayDomain,

@@ -12,7 +12,8 @@ import {
   touchX402Payments,
   type X402News,
 } from '../ledger/x402-payments.ts'
-import type { Address, Hex } from '../signer/address.ts'
+import type { Hex } from '../receipts/hex.ts'
+import type { Address } from '../signer/address.ts'
 import { type PaidResource, type PaymentTerms, paymentRequirementsOf, signedPayload } from './authorization.ts'
 import { type GatewayClient, ledgerStateOf, type News, type Transfer } from './gateway-client.ts'
 

@@ -1,6 +1,7 @@
 import { Pool } from 'undici'
 import { within } from '../process/deadline.ts'
-import type { Address, Hex } from '../signer/address.ts'
+import type { Hex } from '../receipts/hex.ts'
+import type { Address } from '../signer/address.ts'
 import type { BurnIntent } from '../signer/typed-data.ts'
 import type { PaymentPayload, PaymentRequirements } from './authorization.ts'
 import { eachOf } from './each-of.ts'

@@ -1,21 +1,14 @@
 import type { Database } from '../db/database.ts'
-import {
-  type Entry as LedgerEntry,
-  readEntries,
-  readKeptEntries,
-  readKeptEntriesOf,
-  requireWhole,
-} from '../ledger/entries.ts'
+import { type LedgerEntry, readEntries, readKeptEntries, readKeptEntriesOf, requireWhole } from '../ledger/entries.ts'
 import { listProvenPayments, type Payment } from '../ledger/payments.ts'
 import { formatRequestId } from '../ledger/request-id.ts'
 import type { PaymentKey } from '../ledger/seal-month.ts'
 import { readLeaves } from '../ledger/sealed-months.ts'
 import { createEntryHasher, type Entry } from '../receipts/entry.ts'
-import { toHex, zeroHash } from '../receipts/hex.ts'
-import { paymentStructHash, type Payment as ReceiptPayment } from '../receipts/payment.ts'
+import { type Hex, toHex, zeroHash } from '../receipts/hex.ts'
+import { paymentStructHash, type ReceiptPayment } from '../receipts/payment.ts'
 import { PaymentRootBuilder, PaymentTree } from '../receipts/payment-tree.ts'
 import type { ReceiptDomain } from '../receipts/typed-data.ts'
-import type { Hex } from '../signer/address.ts'
 import { keccak256 } from '../signer/keccak.ts'
 import { nonceOf } from '../signer/nonce.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'

@@ -9,7 +9,7 @@ import {
   renewWindow,
 } from '../ledger/payments.ts'
 import type { SettlementFailpoint } from '../process/failpoints.ts'
-import type { Hex } from '../signer/address.ts'
+import type { Hex } from '../receipts/hex.ts'
 import type { Signer, SigningOutcome } from '../signer/signer.ts'
 import { SigningRefusedError } from '../signer/signing-request.ts'
 import {

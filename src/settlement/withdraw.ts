@@ -8,7 +8,8 @@ import {
   type Withdrawal,
 } from '../ledger/withdrawals.ts'
 import type { SettlementFailpoint } from '../process/failpoints.ts'
-import type { Address, Hex } from '../signer/address.ts'
+import type { Hex } from '../receipts/hex.ts'
+import type { Address } from '../signer/address.ts'
 import { saltOf } from '../signer/nonce.ts'
 import type { Signer } from '../signer/signer.ts'
 import { SigningRefusedError } from '../signer/signing-request.ts'

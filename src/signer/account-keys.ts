@@ -10,7 +10,7 @@ export type CustodialKey = {
 /**
  * Keys of the service itself: the seller receives revenue, the relayer pays gas, the issuer signs receipts. No account uses them.
  */
-export type Role = 'seller' | 'relayer' | 'issuer'
+export type ServiceKey = 'seller' | 'relayer' | 'issuer'
 
 const keyBytes = 32
 const attemptsMax = 16
@@ -24,7 +24,7 @@ const version = 1
 export class AccountKeys {
   readonly #masterKey: Buffer
   readonly #cachedMax: number
-  readonly #roles: Readonly<Record<Role, CustodialKey>>
+  readonly #roles: Readonly<Record<ServiceKey, CustodialKey>>
   // Cached because deriving an address costs as much as a signature.
   readonly #accounts = new Map<string, CustodialKey>()
 
@@ -48,7 +48,7 @@ export class AccountKeys {
     return key
   }
 
-  ofRole(role: Role): CustodialKey {
+  ofRole(role: ServiceKey): CustodialKey {
     return this.#roles[role]
   }
 

@@ -1,7 +1,6 @@
-import { keccak256 } from './keccak.ts'
-
 /** Bytes as the chain's tools write them: `0x` and hex digits, here always lower case. */
-export type Hex = `0x${string}`
+import type { Hex } from '../receipts/hex.ts'
+import { keccak256 } from './keccak.ts'
 
 /** A chain address: 20 bytes. Branded, so that unchecked text cannot be used as one. */
 export type Address = Hex & { readonly __brand: 'Address' }

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import type { Hex } from './address.ts'
+import type { Hex } from '../receipts/hex.ts'
 
 /** What a transfer is for. Each operation has its own sequence, so nonces of different operations never collide. */
 export type TransferOperation = 'authorization' | 'return' | 'refund' | 'deposit'

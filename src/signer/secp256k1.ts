@@ -1,5 +1,6 @@
 import { isPrivate, pointFromScalar, recover, signRecoverable } from 'tiny-secp256k1'
-import type { Address, Hex } from './address.ts'
+import type { Hex } from '../receipts/hex.ts'
+import type { Address } from './address.ts'
 import { keccak256 } from './keccak.ts'
 
 const signaturePattern = /^0x[0-9a-f]{128}(1b|1c)$/

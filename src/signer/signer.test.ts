@@ -11,7 +11,7 @@ import {
   transferRequest,
   withdrawalRequest,
 } from '../../test/support/signing.ts'
-import { type Ask, askCustodian, createSigner } from './signer.ts'
+import { type AskSigner, askCustodian, createSigner } from './signer.ts'
 import { SignerFaultError, SignerUnavailableError } from './signer-line.ts'
 import { type SigningAnswer, SigningRefusedError } from './signing-request.ts'
 
@@ -68,7 +68,7 @@ test('an implausible answer is rejected, and so is every later one', async (t) =
 
 test('requests sent before a fault was found are not trusted after it', async (t) => {
   const honest = askCustodian(createCustodian(t))
-  const liar: Ask = (request) =>
+  const liar: AskSigner = (request) =>
     honest('account' in request && request.account === other ? transferRequest('authorization', { account }) : request)
   const signer = createSigner({ ask: liar, onFault() {} })
   const outcomes = await Promise.allSettled(
@@ -106,7 +106,7 @@ test('an owner or an address that was not requested is rejected', async () => {
 test('where only one signature in n is checked, a signer that lies is found out within n', async (t) => {
   const honest = askCustodian(createCustodian(t))
   let asked = 0
-  const liar: Ask = (request) => {
+  const liar: AskSigner = (request) => {
     asked += 1
     return honest(asked <= 5 ? request : transferRequest('authorization', { account: other }))
   }
@@ -120,7 +120,7 @@ test('where only one signature in n is checked, a signer that lies is found out 
 
 test('signatures of anything but payments are all checked, also where only one payment in n is', async (t) => {
   const honest = askCustodian(createCustodian(t))
-  const liar: Ask = (request) =>
+  const liar: AskSigner = (request) =>
     honest(request.operation === 'deposit' ? transferRequest('deposit', { account: other }) : request)
   const signer = createSigner({ ask: liar, checkEvery: 100, onFault() {} })
   await signer.signAuthorizations([transferRequest('authorization', { account })])
@@ -130,7 +130,7 @@ test('signatures of anything but payments are all checked, also where only one p
 test('an unreachable signer is not a fault: requests can be retried', async (t) => {
   const honest = askCustodian(createCustodian(t))
   let isAway = true
-  const ask: Ask = async (request) => {
+  const ask: AskSigner = async (request) => {
     if (isAway) throw new SignerUnavailableError('is away')
     return honest(request)
   }

@@ -1,4 +1,5 @@
-import { type Address, type Hex, parseAddress } from './address.ts'
+import type { Hex } from '../receipts/hex.ts'
+import { type Address, parseAddress } from './address.ts'
 import type { Custodian } from './custodian.ts'
 import { recoverAddress } from './secp256k1.ts'
 import { SignerFaultError, SignerLine, type SignerLineOptions } from './signer-line.ts'
@@ -39,10 +40,10 @@ export type Signer = {
 export type SigningOutcome = { readonly signature: Hex } | { readonly refusal: SigningRefusedError }
 
 /** Sends a request to the keys and returns the answer. */
-export type Ask = (request: SigningRequest) => Promise<SigningAnswer>
+export type AskSigner = (request: SigningRequest) => Promise<SigningAnswer>
 
 export type SignerOptions = {
-  readonly ask: Ask
+  readonly ask: AskSigner
   /**
    * Verify every n-th signature of a payment to the seller by recovering its address; all other signatures are always verified.
    * Recovering costs more than twice as much as signing, and the gateway verifies anyway: it refuses a wrong signature.
@@ -128,7 +129,7 @@ export function openSigner({
 }
 
 /** Uses keys in this process, for tests: the same requests, policy and checks, without a socket. */
-export function askCustodian(custodian: Custodian): Ask {
+export function askCustodian(custodian: Custodian): AskSigner {
   return async (request) => custodian.answer(JSON.parse(encodeRequest(request)))
 }
 

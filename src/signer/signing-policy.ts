@@ -1,5 +1,6 @@
 import { walletAccountId } from '../db/derived-id.ts'
-import { type Address, type Hex, zeroAddress } from './address.ts'
+import type { Hex } from '../receipts/hex.ts'
+import { type Address, zeroAddress } from './address.ts'
 import { nonceOf, saltOf, type TransferOperation } from './nonce.ts'
 import {
   type PayoutRequest,

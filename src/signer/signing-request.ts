@@ -1,4 +1,5 @@
-import type { Address, Hex } from './address.ts'
+import type { Hex } from '../receipts/hex.ts'
+import type { Address } from './address.ts'
 import { epochMax, sequenceMax, type TransferOperation } from './nonce.ts'
 import type { BurnIntent, TransferMessage } from './typed-data.ts'
 

@@ -1,4 +1,5 @@
-import type { Address, Hex } from './address.ts'
+import type { Hex } from '../receipts/hex.ts'
+import type { Address } from './address.ts'
 import { type BurnIntent, domainSeparator } from './typed-data.ts'
 
 /** The limits of where money may move: one chain, one token, one gateway, one seller. */

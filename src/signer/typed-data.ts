@@ -1,4 +1,5 @@
-import type { Address, Hex } from './address.ts'
+import type { Hex } from '../receipts/hex.ts'
+import type { Address } from './address.ts'
 import { keccak256 } from './keccak.ts'
 
 // EIP-712 for the few structures that this service signs. Their type hashes are computed once.

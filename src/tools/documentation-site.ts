@@ -1,5 +1,5 @@
 import { request } from 'undici'
-import type { Site } from './safe-fetch.ts'
+import type { LocalSite } from './safe-fetch.ts'
 import { UnreachableError } from './untrusted-socket.ts'
 
 /** Host name of the pages that the sandbox's search returns. `.test` is reserved, so no third party can own it. */
@@ -9,7 +9,7 @@ const bytesMax = 5 * 1024 * 1024
 const answerMsMax = 5_000
 
 /** Serves the documentation pages from the sandbox. That is the operator's own process, and no caller can choose its address. */
-export function createDocumentationSite(sandboxSearchUrl: string): Site {
+export function createDocumentationSite(sandboxSearchUrl: string): LocalSite {
   return {
     async get(url, signal) {
       const both = AbortSignal.any([signal, AbortSignal.timeout(answerMsMax)])

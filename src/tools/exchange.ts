@@ -36,7 +36,7 @@ export type Answer = {
 }
 
 /** The request to send over a connection. */
-export type Question = {
+export type HttpRequest = {
   readonly method: 'GET' | 'POST'
   readonly url: URL
   readonly headers: Readonly<Record<string, string>>
@@ -48,7 +48,7 @@ export type Question = {
 /** Sends one request over an open connection. The connection serves nothing else and is closed afterwards. */
 export async function exchange(
   socket: Socket,
-  question: Question,
+  question: HttpRequest,
   limits: ExchangeLimits,
   signal: AbortSignal,
 ): Promise<Answer> {
@@ -67,7 +67,7 @@ export async function exchange(
  */
 export async function exchangeOver(
   transport: Transport,
-  question: Question,
+  question: HttpRequest,
   limits: ExchangeLimits,
   signal: AbortSignal,
 ): Promise<Answer> {
@@ -109,7 +109,7 @@ export type Transport = Pick<RequestOptions, 'createConnection' | 'agent'> & {
 
 function createRequest(
   transport: Transport,
-  { method, url, headers }: Question,
+  { method, url, headers }: HttpRequest,
   limits: ExchangeLimits,
 ): ClientRequest {
   const request = sendRequest({
@@ -127,7 +127,7 @@ function createRequest(
 
 async function readHead(
   request: ClientRequest,
-  { body }: Question,
+  { body }: HttpRequest,
   msMax: number,
   onLate: () => void,
 ): Promise<IncomingMessage> {
@@ -148,7 +148,7 @@ async function readHead(
   }
 }
 
-function isRead(response: IncomingMessage, { readsBodyOf }: Question): boolean {
+function isRead(response: IncomingMessage, { readsBodyOf }: HttpRequest): boolean {
   const read = readsBodyOf(response.statusCode ?? 0)
   if (!read) response.on('error', () => {})
   return read

@@ -4,12 +4,12 @@ import { parsePageUrl } from './untrusted-url.ts'
 import { FetchFailedError } from './web-fetch.ts'
 
 /** A host that is served without a network connection to a third party. Its name never reaches a resolver. */
-export type Site = { get(url: URL, signal: AbortSignal): Promise<Answer> }
+export type LocalSite = { get(url: URL, signal: AbortSignal): Promise<Answer> }
 
 export type SafeFetchOptions = Omit<SocketOptions, 'connectMsMax'> & {
   readonly userAgent: string
   /** By host name, https only. All other hosts are untrusted and subject to every rule. */
-  readonly sites?: ReadonlyMap<string, Site> | undefined
+  readonly sites?: ReadonlyMap<string, LocalSite> | undefined
   readonly limits: SafeFetchLimits
 }
 

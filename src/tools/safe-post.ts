@@ -4,7 +4,7 @@ import {
   type Answer,
   type ExchangeLimits,
   exchangeOver,
-  type Question,
+  type HttpRequest,
   SlowPageError,
   StaleConnectionError,
 } from './exchange.ts'
@@ -65,7 +65,7 @@ export function createSafePost(options: SafePostOptions): SafePost {
         ? dialLoopback(url, limits.connectMsMax, both)
         : openSocket(url, { ...options, connectMsMax: limits.connectMsMax }, both)
     const transport = connections.transportFor({ key: `${sender} ${url.origin}`, open })
-    const send = (question: Question): Promise<Answer> => exchangeOver(transport, question, limits, both)
+    const send = (question: HttpRequest): Promise<Answer> => exchangeOver(transport, question, limits, both)
     try {
       const question = {
         method: 'POST',

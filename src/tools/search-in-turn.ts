@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Provider, ProviderError } from './providers/provider.ts'
+import { ProviderError, type SearchProvider } from './providers/provider.ts'
 import { queryCharactersMax, SearchFailedError, type SearchResult, type WebSearch } from './web-search.ts'
 
 export type SearchInTurnOptions = {
   /** In order of preference, at least one. */
-  readonly providers: readonly Provider[]
+  readonly providers: readonly SearchProvider[]
   /** For the operator's log: without it a working fallback would hide a failing provider. */
   readonly onFailure: (error: ProviderError) => void
   readonly totalMsMax?: number
@@ -36,12 +36,12 @@ export function searchInTurn({ providers, onFailure, totalMsMax }: SearchInTurnO
 const unavailable = 'The web search is not available at the moment.'
 
 async function askInTurn(
-  providers: readonly Provider[],
+  providers: readonly SearchProvider[],
   query: string,
   signal: AbortSignal,
   onFailure: (error: ProviderError) => void,
 ): Promise<readonly SearchResult[]> {
-  let again: { readonly provider: Provider; readonly error: ProviderError } | undefined
+  let again: { readonly provider: SearchProvider; readonly error: ProviderError } | undefined
   for (const provider of providers) {
     try {
       return await provider.search(query, signal)

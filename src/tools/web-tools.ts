@@ -7,7 +7,7 @@ import { createPageReader } from './page-reader.ts'
 import { type Ask, createAsk } from './providers/ask.ts'
 import { createBrave } from './providers/brave.ts'
 import { createExa } from './providers/exa.ts'
-import type { Provider, ProviderError } from './providers/provider.ts'
+import type { ProviderError, SearchProvider } from './providers/provider.ts'
 import { createSearxng } from './providers/searxng.ts'
 import { createTavily } from './providers/tavily.ts'
 import { createResolve } from './resolve.ts'
@@ -64,7 +64,7 @@ function providersOf(
   configured: readonly SearchConfig[] | undefined,
   sandboxSearchUrl: string | undefined,
   ask: Ask,
-): Provider[] {
+): SearchProvider[] {
   if (configured === undefined) return sandboxSearchUrl === undefined ? [] : [createSearxng(sandboxSearchUrl, ask)]
   const create = {
     exa: (key: string) => createExa(key, ask),

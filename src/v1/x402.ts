@@ -15,7 +15,7 @@ import { parseChatRequest } from '../inference/chat-request.ts'
 import { parseJsonBody } from '../inference/json-body.ts'
 import { readBalance } from '../ledger/balance.ts'
 import { listRefunds, type Refund, requestRefund } from '../ledger/refunds.ts'
-import { findWallet, type Wallet } from '../ledger/wallet-accounts.ts'
+import { findWallet, type X402Wallet } from '../ledger/wallet-accounts.ts'
 import { isPaymentUsed } from '../ledger/x402-payments.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { fromAtomic, max, min, parse, zero } from '../money/usdc.ts'
@@ -25,7 +25,7 @@ import { refusalOf } from '../openapi/input-refusal.ts'
 import { PaidHolds, type PaidHoldsParts, type PresentedPayment } from '../x402/paid-holds.ts'
 import { WalletRequiredError } from '../x402/payment-required.ts'
 import { readPayment } from '../x402/read-payment.ts'
-import { readSignIn, refuseUsedSignIn, type SignIn, useSignIn } from '../x402/sign-in.ts'
+import { readSignIn, refuseUsedSignIn, useSignIn, type WalletSignIn } from '../x402/sign-in.ts'
 import { answerChat, type ChatCaller, type ChatRouteServices } from './create-chat-completion.ts'
 
 export type X402Services = ChatRouteServices & {
@@ -134,7 +134,7 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
   async function asWallet<Result>(
     { path, summary: description }: { readonly path: string; readonly summary: string },
     bindings: HonoBindings['Bindings'],
-    work: (wallet: Wallet) => Promise<Result>,
+    work: (wallet: X402Wallet) => Promise<Result>,
   ): Promise<Result> {
     return duringFree(bindings, async ({ wallet }, { terms }) => {
       if (wallet === undefined) throw new WalletRequiredError(terms, { path, description })
@@ -164,10 +164,10 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
 /** The caller, from the request headers only. Nothing is written before the caller is admitted. */
 type X402Caller = {
   /** Undefined: neither a payment nor a sign-in was sent. */
-  readonly wallet: Wallet | undefined
+  readonly wallet: X402Wallet | undefined
   readonly payment: PresentedPayment | undefined
   /** Must be consumed when the request is served. */
-  readonly signIn: SignIn | undefined
+  readonly signIn: WalletSignIn | undefined
   /** Whose rates and shares apply. Wallets cost nothing to make: those without an account share what their network has. */
   readonly limited: AccountRef & { readonly keyId: string }
 }

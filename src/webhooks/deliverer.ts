@@ -6,7 +6,7 @@ import { eventsKeptMax, eventsPerAccountMax } from '../ledger/events.ts'
 import type { Failpoint, WebhookFailpointName } from '../process/failpoints.ts'
 import type { SafePost } from '../tools/safe-post.ts'
 import {
-  type Attempt,
+  type DeliveryAttempt,
   type DeliveryRow,
   deliveriesPerEndpointMax,
   deliveryColumns,
@@ -214,7 +214,7 @@ export class Deliverer {
     )
   }
 
-  async #send(endpoint: WebhookEndpoint, event: WebhookEvent): Promise<Attempt> {
+  async #send(endpoint: WebhookEndpoint, event: WebhookEvent): Promise<DeliveryAttempt> {
     const now = Date.now()
     const began = performance.now()
     const body = renderBody(endpoint, event)
@@ -225,7 +225,7 @@ export class Deliverer {
       'content-type': 'application/json',
       ...signedHeaders(isOverlap ? [secret, oldSecret] : [secret], message),
     }
-    const done = (outcome: Pick<Attempt, 'status' | 'error' | 'answer'>): Attempt => ({
+    const done = (outcome: Pick<DeliveryAttempt, 'status' | 'error' | 'answer'>): DeliveryAttempt => ({
       at: new Date(now).toISOString(),
       ...outcome,
       duration_ms: Math.round(performance.now() - began),
@@ -248,7 +248,7 @@ export class Deliverer {
   }
 
   /** Returns whether the endpoint's turn is over. */
-  async #record(endpoint: WebhookEndpoint, { event, attempts }: Next, attempt: Attempt): Promise<boolean> {
+  async #record(endpoint: WebhookEndpoint, { event, attempts }: Next, attempt: DeliveryAttempt): Promise<boolean> {
     const { database } = this.#options
     const isDelivered = attempt.status !== null && attempt.status >= 200 && attempt.status < 300
     const isSlow = !isDelivered || attempt.duration_ms > slowMs
@@ -313,7 +313,7 @@ export class Deliverer {
 type Next = {
   readonly endpoint: WebhookEndpoint
   readonly event: WebhookEvent
-  readonly attempts: readonly Attempt[]
+  readonly attempts: readonly DeliveryAttempt[]
 }
 
 type EventRange = { readonly after: bigint; readonly to: bigint }

@@ -13,7 +13,7 @@ export const deliveryStates = ['waiting', 'delivered', 'failed'] as const
 export type DeliveryState = (typeof deliveryStates)[number]
 
 /** As it is stored and shown. Without a status there was no answer, and `error` says why. */
-export type Attempt = {
+export type DeliveryAttempt = {
   readonly at: string
   readonly status: number | null
   readonly error: string | null
@@ -35,7 +35,7 @@ export type WebhookEvent = {
 export type Delivery = WebhookEvent & {
   readonly state: DeliveryState
   readonly dueAt: Date | undefined
-  readonly attempts: readonly Attempt[]
+  readonly attempts: readonly DeliveryAttempt[]
   readonly createdAt: Date
 }
 
@@ -198,7 +198,7 @@ export type DeliveryRow = {
   readonly event_at: Date
   readonly state: DeliveryState
   readonly due_at: Date | null
-  readonly attempts: Attempt[]
+  readonly attempts: DeliveryAttempt[]
   readonly created_at: Date
 }
 

@@ -4,8 +4,8 @@ import { findAccount } from '../ledger/accounts.ts'
 import type { HoldCall, HoldDecision, HoldRefusal, HoldRefusalCode } from '../ledger/hold-calls.ts'
 import type { Holds } from '../ledger/holds.ts'
 import { quoteHold } from '../ledger/quote-hold.ts'
-import { registerWallet, type Wallet } from '../ledger/wallet-accounts.ts'
-import { acceptedPayment, claimPayment, forgetPayment, type SignedPayment } from '../ledger/x402-payments.ts'
+import { registerWallet, type X402Wallet } from '../ledger/wallet-accounts.ts'
+import { acceptedPayment, claimPayment, forgetPayment, type X402Payment } from '../ledger/x402-payments.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, max, type Usdc, zero } from '../money/usdc.ts'
 import type { Failpoint } from '../process/failpoints.ts'
@@ -35,7 +35,7 @@ export type PresentedPayment = ReadPayment & {
 /** The caller, as far as it is known. */
 export type WalletCaller = {
   /** Undefined: it has shown neither a payment nor who it is. */
-  readonly wallet: Wallet | undefined
+  readonly wallet: X402Wallet | undefined
   readonly payment: PresentedPayment | undefined
 }
 
@@ -83,7 +83,7 @@ export class PaidHolds {
     return this.#payAndHold(wallet, payment, call)
   }
 
-  async #spendCredit(wallet: Wallet, call: HoldCall): Promise<HoldDecision> {
+  async #spendCredit(wallet: X402Wallet, call: HoldCall): Promise<HoldDecision> {
     const { holds, terms } = this.#parts
     if (!wallet.isKnown) throw new PaymentRequiredError(terms, call.quote, zero)
     const decision = await holds.place(call)
@@ -94,11 +94,11 @@ export class PaidHolds {
     return decision
   }
 
-  async #payAndHold(wallet: Wallet, { message, signature }: ReadPayment, call: HoldCall): Promise<HoldDecision> {
+  async #payAndHold(wallet: X402Wallet, { message, signature }: ReadPayment, call: HoldCall): Promise<HoldDecision> {
     const { database, holds, terms, failpoint } = this.#parts
     const refusal = await this.#refusalBeforePaying(wallet, message.value, call)
     if (refusal !== undefined) return { refusal }
-    const payment: SignedPayment = {
+    const payment: X402Payment = {
       wallet,
       nonce: Buffer.from(message.nonce.slice(2), 'hex'),
       value: message.value,
@@ -122,7 +122,7 @@ export class PaidHolds {
   }
 
   /** Whatever can be known to refuse the hold is asked before the money is taken. */
-  async #refusalBeforePaying(wallet: Wallet, value: bigint, { quote }: HoldCall): Promise<HoldRefusal | undefined> {
+  async #refusalBeforePaying(wallet: X402Wallet, value: bigint, { quote }: HoldCall): Promise<HoldRefusal | undefined> {
     const { database, inFlightCap: cap, terms } = this.#parts
     if (value > cap) {
       throw new PaymentInvalidError(
@@ -150,7 +150,7 @@ export class PaidHolds {
   }
 
   /** Throws when the holder has disabled the wallet's own key, or closed the account; says what helps. */
-  async #refuseDisabled({ partition, accountId }: Wallet, code: HoldRefusalCode): Promise<void> {
+  async #refuseDisabled({ partition, accountId }: X402Wallet, code: HoldRefusalCode): Promise<void> {
     if (code !== 'api_key_revoked' && code !== 'api_key_expired') return
     const isClosed = (await findAccount(this.#parts.database, partition, accountId))?.closedAt !== undefined
     const problem = isClosed
@@ -162,7 +162,7 @@ export class PaidHolds {
 
   /** The gateway's id of the payment. Throws when it was refused, or when its outcome is not known. */
   async #handIn(
-    payment: SignedPayment,
+    payment: X402Payment,
     { message, signature }: Pick<ReadPayment, 'message' | 'signature'>,
     mayBeThere: boolean,
   ): Promise<string> {

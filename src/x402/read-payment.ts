@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { ServiceError } from '../errors.ts'
-import type { Address, Hex } from '../signer/address.ts'
+import type { Hex } from '../receipts/hex.ts'
+import type { Address } from '../signer/address.ts'
 import { recoverAddress } from '../signer/secp256k1.ts'
 import { type TransferMessage, transferDigest } from '../signer/typed-data.ts'
 import { decodeHeader, encodeHeader } from './header.ts'

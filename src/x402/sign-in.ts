@@ -63,10 +63,10 @@ const shape = z.object({
 })
 
 /** A message that a wallet signed. It proves the address once: see `useSignIn`. */
-export type SignIn = { readonly address: Address; readonly nonce: string; readonly expiresAt: Date }
+export type WalletSignIn = { readonly address: Address; readonly nonce: string; readonly expiresAt: Date }
 
 /** Reads the `SIGN-IN-WITH-X` header and checks its signature. Writes nothing. Throws `SignInRefusedError`. */
-export function readSignIn(header: string, terms: X402Terms, nowMs: number): SignIn {
+export function readSignIn(header: string, terms: X402Terms, nowMs: number): WalletSignIn {
   const parsed = shape.safeParse(decodeHeader(header))
   if (!parsed.success) throw new SignInRefusedError('its format is not that of the challenge in the 402')
   const proof = parsed.data
@@ -90,7 +90,7 @@ export function readSignIn(header: string, terms: X402Terms, nowMs: number): Sig
 }
 
 /** Throws when it was used before. Called before its wallet is admitted: a replay must not use up the wallet's rate. */
-export async function refuseUsedSignIn(database: Database, { nonce }: SignIn): Promise<void> {
+export async function refuseUsedSignIn(database: Database, { nonce }: WalletSignIn): Promise<void> {
   const [used] = await database.queryPrepared('find_x402_sign_in', 'select from x402_sign_ins where nonce = $1', [
     nonce,
   ])
@@ -98,7 +98,7 @@ export async function refuseUsedSignIn(database: Database, { nonce }: SignIn): P
 }
 
 /** Each message can be used once. Called when its wallet is admitted: this writes a row, and wallets are free. */
-export async function useSignIn(database: Database, { nonce, expiresAt }: SignIn): Promise<void> {
+export async function useSignIn(database: Database, { nonce, expiresAt }: WalletSignIn): Promise<void> {
   const rows = await database.query(
     'insert into x402_sign_ins (nonce, expires_at) values ($1, $2) on conflict do nothing returning nonce',
     [nonce, expiresAt],

@@ -1,6 +1,6 @@
+import type { Hex } from '../receipts/hex.ts'
 import type { PaymentRequirements } from '../settlement/authorization.ts'
 import { paymentRequirementsOf } from '../settlement/authorization.ts'
-import type { Hex } from '../signer/address.ts'
 import { gatewayDomain, type SigningTerms } from '../signer/signing-terms.ts'
 
 /** What every payment here has in common. */

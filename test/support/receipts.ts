@@ -2,7 +2,7 @@ import { proveReceipt } from '../../gateway/receipt-tree.ts'
 import type { BundleHeader, BundleItem } from '../../src/receipts/bundle.ts'
 import { createEntryHasher, type Entry } from '../../src/receipts/entry.ts'
 import { type Hex, zeroHash } from '../../src/receipts/hex.ts'
-import { type Payment, paymentDigest, type SignedPayment } from '../../src/receipts/payment.ts'
+import { paymentDigest, type ReceiptPayment, type SignedPayment } from '../../src/receipts/payment.ts'
 import { PaymentTree } from '../../src/receipts/payment-tree.ts'
 import { issueReceipt, type ReceiptDocument, writeReceipt } from '../../src/receipts/receipt.ts'
 import type { ReceiptDomain } from '../../src/receipts/typed-data.ts'
@@ -70,7 +70,7 @@ export type PaymentChange = { readonly number?: bigint; readonly nonce?: Hex; re
 /** The payment of consecutive entries, signed. */
 export function pay(entries: readonly Entry[], previous: Hex = zeroHash, change: PaymentChange = {}): SignedPayment {
   const { number = 1n, nonce = `0x${'7a'.repeat(32)}`, domain: place = domain } = change
-  const payment: Payment = {
+  const payment: ReceiptPayment = {
     payer: entries[0]!.payer,
     number,
     first: entries[0]!.number,
@@ -83,7 +83,7 @@ export function pay(entries: readonly Entry[], previous: Hex = zeroHash, change:
   return sign({ ...payment, root }, place)
 }
 
-export function sign(payment: Payment & { readonly root: Hex }, place: ReceiptDomain = domain): SignedPayment {
+export function sign(payment: ReceiptPayment & { readonly root: Hex }, place: ReceiptDomain = domain): SignedPayment {
   const signature = signDigest(paymentDigest(payment, place, keccak256), issuerKey)
   return { ...payment, signature, issuer }
 }

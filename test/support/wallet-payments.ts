@@ -4,24 +4,24 @@ import type { HoldDecision } from '../../src/ledger/hold-calls.ts'
 import type { Holds } from '../../src/ledger/holds.ts'
 import { createRequestId } from '../../src/ledger/request-id.ts'
 import type { X402PaymentState } from '../../src/ledger/states.ts'
-import { findWallet, registerWallet, type Wallet } from '../../src/ledger/wallet-accounts.ts'
+import { findWallet, registerWallet, type X402Wallet } from '../../src/ledger/wallet-accounts.ts'
 import {
   acceptedPayment,
   advanceX402Payments,
-  type Claim,
   claimPayment,
   findX402ByGatewayId,
-  type SignedPayment,
+  type PaymentClaim,
+  type X402Payment,
 } from '../../src/ledger/x402-payments.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
 import { partitions, testModel } from './ledger.ts'
 
 /** A wallet that was never here. */
-export function newWallet(database: Database): Promise<Wallet> {
+export function newWallet(database: Database): Promise<X402Wallet> {
   return findWallet(database, `0x${randomBytes(20).toString('hex')}`, partitions)
 }
 
-export function signedPayment(wallet: Wallet, value: bigint): SignedPayment {
+export function signedPayment(wallet: X402Wallet, value: bigint): X402Payment {
   return {
     wallet,
     nonce: randomBytes(32),
@@ -37,15 +37,15 @@ export function signedPayment(wallet: Wallet, value: bigint): SignedPayment {
 export async function payFor(
   database: Database,
   holds: Holds,
-  payment: SignedPayment,
+  payment: X402Payment,
   quote: bigint,
-): Promise<HoldDecision | Claim> {
+): Promise<HoldDecision | PaymentClaim> {
   const claim = await claimPayment(database, payment)
   if (claim !== 'claimed') return claim
   return placePaid(database, holds, payment, quote)
 }
 
-export async function placePaid(database: Database, holds: Holds, payment: SignedPayment, quote: bigint) {
+export async function placePaid(database: Database, holds: Holds, payment: X402Payment, quote: bigint) {
   const { wallet, requestId, nonce } = payment
   await registerWallet(database, wallet)
   return holds.placePaid({
@@ -62,7 +62,7 @@ export async function placePaid(database: Database, holds: Holds, payment: Signe
 /** The gateway says what became of a payment. */
 export async function tellPayment(
   database: Database,
-  { nonce }: SignedPayment,
+  { nonce }: X402Payment,
   state: X402PaymentState,
 ): Promise<number> {
   const gatewayId = `transfer-${nonce.toString('hex')}`

@@ -28,7 +28,7 @@ export type Parameter = {
 type Body = { readonly content?: Readonly<Record<string, { readonly schema: Json }>> }
 
 /** An operation with what it is called by. */
-export type Route = { readonly path: string; readonly method: string; readonly operation: Operation }
+export type DocumentedRoute = { readonly path: string; readonly method: string; readonly operation: Operation }
 
 export type ReferencePage = { readonly html: string; readonly headings: readonly Heading[] }
 
@@ -40,7 +40,7 @@ const pages = {
     title: 'API reference',
     about: 'The routes for programs. Send an API key as <code>Authorization: Bearer penny_…</code>.',
     other: 'The routes of the dashboard are on <a href="/docs/api/dashboard">another page</a>.',
-    has: ({ path, operation }: Route) => path.startsWith('/v1') || namesOf(operation).includes('key'),
+    has: ({ path, operation }: DocumentedRoute) => path.startsWith('/v1') || namesOf(operation).includes('key'),
   },
   /** What the dashboard calls with a session. */
   dashboard: {
@@ -48,7 +48,7 @@ const pages = {
     about:
       'The routes behind the dashboard. They need a session cookie, which signing in sets, unless marked as public.',
     other: 'The routes for API keys are in <a href="/docs/api">the API reference</a>.',
-    has: (route: Route): boolean => !pages.programs.has(route),
+    has: (route: DocumentedRoute): boolean => !pages.programs.has(route),
   },
 } as const
 
@@ -57,7 +57,9 @@ export function apiReference({ info, paths, components }: OpenApi, part: keyof t
   const { title, about, other, has } = pages[part]
   const routes = Object.entries(paths)
     .flatMap(([path, methods]) =>
-      Object.entries(methods).map(([method, operation]): Route => ({ path, method: method.toUpperCase(), operation })),
+      Object.entries(methods).map(
+        ([method, operation]): DocumentedRoute => ({ path, method: method.toUpperCase(), operation }),
+      ),
     )
     .filter(has)
   const named = schemasOf(routes, components.schemas)
@@ -77,7 +79,7 @@ ${shapes.join('\n')}`
   return { html, headings: [...headings, { level: 2, id: 'shapes', text: 'Shapes' }] }
 }
 
-function renderRoute(route: Route, schemas: Schemas): string {
+function renderRoute(route: DocumentedRoute, schemas: Schemas): string {
   const { path, method, operation } = route
   const { operationId, summary, parameters = [], requestBody, responses } = operation
   const rows = parameters.map(
@@ -151,7 +153,7 @@ function bodyOf({ content = {} }: Body): string {
 }
 
 /** The named schemas that these routes use, directly or through one another. */
-function schemasOf(routes: readonly Route[], schemas: Schemas): readonly string[] {
+function schemasOf(routes: readonly DocumentedRoute[], schemas: Schemas): readonly string[] {
   const found = new Set<string>()
   const visit = (value: unknown): void => {
     for (const [, name] of JSON.stringify(value).matchAll(/"#\/components\/schemas\/(\w+)"/g)) {

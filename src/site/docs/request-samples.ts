@@ -1,4 +1,4 @@
-import type { Route } from './api-reference.ts'
+import type { DocumentedRoute } from './api-reference.ts'
 import { exampleOf } from './examples.ts'
 
 type Sample = { readonly language: 'sh' | 'python' | 'js' | 'go'; readonly code: string }
@@ -90,13 +90,13 @@ answer, err := client.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{
 ]
 
 /** The call in several languages. `$OPENAI_BASE_URL` ends in `/v1`; `$PENNY_URL` is the same address without it. */
-export function requestSamples(route: Route, body: unknown): readonly Sample[] {
+export function requestSamples(route: DocumentedRoute, body: unknown): readonly Sample[] {
   const curl: Sample = { language: 'sh', code: curlOf(route, body) }
   if (route.operation.operationId === 'createChatCompletion') return [curl, ...completionSamples]
   return needs(route, 'session') && !needs(route, 'key') ? [curl] : [curl, pythonOf(route, body), nodeOf(route, body)]
 }
 
-function curlOf(route: Route, body: unknown): string {
+function curlOf(route: DocumentedRoute, body: unknown): string {
   const { variable, path } = addressOf(route)
   const lines = [
     `curl ${route.method === 'GET' ? '' : `-X ${route.method} `}"$${variable}${path}"`,
@@ -109,7 +109,7 @@ function curlOf(route: Route, body: unknown): string {
   return lines.join(' \\\n  ')
 }
 
-function pythonOf(route: Route, body: unknown): Sample {
+function pythonOf(route: DocumentedRoute, body: unknown): Sample {
   const { variable, path } = addressOf(route)
   const headers = [
     ...(needs(route, 'key') ? ['"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]'] : []),
@@ -132,7 +132,7 @@ with urllib.request.urlopen(request) as response:
   }
 }
 
-function nodeOf(route: Route, body: unknown): Sample {
+function nodeOf(route: DocumentedRoute, body: unknown): Sample {
   const { variable, path } = addressOf(route)
   const headers = [
     ...(needs(route, 'key') ? ["Authorization: 'Bearer ' + env.OPENAI_API_KEY"] : []),
@@ -154,7 +154,7 @@ console.log(await response.json())`,
 }
 
 /** The variable that holds the base address, and the path behind it with example values for its parameters. */
-function addressOf({ path, operation }: Route): { readonly variable: string; readonly path: string } {
+function addressOf({ path, operation }: DocumentedRoute): { readonly variable: string; readonly path: string } {
   const filled = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
     const schema = operation.parameters?.find((candidate) => candidate.name === name)?.schema
     return path.startsWith('/v1/models') ? 'gpt-5.6-terra' : String(schema && exampleOf(schema, {}, name))
@@ -164,7 +164,7 @@ function addressOf({ path, operation }: Route): { readonly variable: string; rea
     : { variable: 'PENNY_URL', path: filled }
 }
 
-function needs({ operation }: Route, name: 'key' | 'session'): boolean {
+function needs({ operation }: DocumentedRoute, name: 'key' | 'session'): boolean {
   return (operation.security ?? []).some((way) => name in way)
 }
 

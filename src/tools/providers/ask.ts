@@ -1,7 +1,7 @@
 import { Agent, type Dispatcher } from 'undici'
 import { ProviderError } from './provider.ts'
 
-export type Question = {
+export type ProviderCall = {
   readonly provider: string
   readonly url: URL
   readonly headers?: Readonly<Record<string, string>>
@@ -10,7 +10,7 @@ export type Question = {
 }
 
 /** Calls a provider and parses its JSON response. Throws `ProviderError`. */
-export type Ask = (question: Question, signal: AbortSignal) => Promise<unknown>
+export type Ask = (question: ProviderCall, signal: AbortSignal) => Promise<unknown>
 
 export type AskLimits = { readonly connectMsMax: number; readonly totalMsMax: number; readonly bytesMax: number }
 
@@ -30,7 +30,7 @@ export function createAsk(limits: AskLimits = askLimits): { readonly ask: Ask; c
   return { ask: (question, signal) => askOnce(agent, question, limits, signal), close: () => agent.destroy() }
 }
 
-async function askOnce(agent: Agent, question: Question, limits: AskLimits, signal: AbortSignal): Promise<unknown> {
+async function askOnce(agent: Agent, question: ProviderCall, limits: AskLimits, signal: AbortSignal): Promise<unknown> {
   const { provider, url, headers, body } = question
   const both = AbortSignal.any([signal, AbortSignal.timeout(limits.totalMsMax)])
   try {

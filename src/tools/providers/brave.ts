@@ -1,10 +1,10 @@
 import type { Ask } from './ask.ts'
-import { hitsIn, membersOf, type Provider, resultsMax, toResults } from './provider.ts'
+import { hitsIn, membersOf, resultsMax, type SearchProvider, toResults } from './provider.ts'
 
 const wordsMax = 50
 
 /** https://api-dashboard.search.brave.com/app/documentation/web-search */
-export function createBrave(apiKey: string, ask: Ask, baseUrl = 'https://api.search.brave.com'): Provider {
+export function createBrave(apiKey: string, ask: Ask, baseUrl = 'https://api.search.brave.com'): SearchProvider {
   return {
     name: 'brave',
     async search(query, signal) {

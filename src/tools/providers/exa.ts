@@ -1,8 +1,8 @@
 import type { Ask } from './ask.ts'
-import { hitsIn, membersOf, type Provider, resultsMax, snippetCharactersMax, toResults } from './provider.ts'
+import { hitsIn, membersOf, resultsMax, type SearchProvider, snippetCharactersMax, toResults } from './provider.ts'
 
 /** https://exa.ai/docs/reference/search */
-export function createExa(apiKey: string, ask: Ask, baseUrl = 'https://api.exa.ai'): Provider {
+export function createExa(apiKey: string, ask: Ask, baseUrl = 'https://api.exa.ai'): SearchProvider {
   return {
     name: 'exa',
     async search(query, signal) {

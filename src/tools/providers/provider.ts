@@ -1,7 +1,7 @@
 import type { SearchResult } from '../web-search.ts'
 
 /** One search service. The operator chose its host, so the rules for untrusted hosts do not apply. */
-export type Provider = {
+export type SearchProvider = {
   readonly name: string
   /** Throws `ProviderError`. */
   search(query: string, signal: AbortSignal): Promise<readonly SearchResult[]>

@@ -9,7 +9,7 @@ import { SearchFailedError } from '../web-search.ts'
 import { type Ask, askLimits, createAsk } from './ask.ts'
 import { createBrave } from './brave.ts'
 import { createExa } from './exa.ts'
-import { type Provider, ProviderError } from './provider.ts'
+import { ProviderError, type SearchProvider } from './provider.ts'
 import { createSearxng } from './searxng.ts'
 import { createTavily } from './tavily.ts'
 
@@ -35,7 +35,7 @@ after(async () => {
 })
 
 const never = new AbortController().signal
-const providers: Readonly<Record<string, (ask: Ask) => Provider>> = {
+const providers: Readonly<Record<string, (ask: Ask) => SearchProvider>> = {
   exa: (ask) => createExa('exa-key', ask, baseUrl),
   brave: (ask) => createBrave('brave-key', ask, baseUrl),
   tavily: (ask) => createTavily('tavily-key', ask, baseUrl),
@@ -158,7 +158,7 @@ test('when the first provider fails, the next is called', async () => {
 
 test('when all providers fail transiently, one is called once more', async () => {
   let calls = 0
-  const flaky: Provider = {
+  const flaky: SearchProvider = {
     name: 'flaky',
     search: async () => {
       calls += 1
@@ -187,14 +187,14 @@ test('a caller can abort a search, and gets its own reason', async () => {
   await assert.rejects(search.search('x', AbortSignal.abort(reason)), reason)
 })
 
-function answering(title: string): Provider {
+function answering(title: string): SearchProvider {
   return {
     name: title,
     search: async () => [{ title, url: 'https://found.example/', snippet: '', publishedAt: undefined }],
   }
 }
 
-function failing(name: string, temporary: boolean): Provider {
+function failing(name: string, temporary: boolean): SearchProvider {
   return { name, search: () => Promise.reject(new ProviderError(name, temporary)) }
 }
 

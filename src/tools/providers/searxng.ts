@@ -1,8 +1,8 @@
 import type { Ask } from './ask.ts'
-import { hitsIn, membersOf, type Provider, ProviderError, toResults } from './provider.ts'
+import { hitsIn, membersOf, ProviderError, type SearchProvider, toResults } from './provider.ts'
 
 /** https://docs.searxng.org/dev/search_api.html; the instance must have the `json` format enabled, otherwise it responds 403. */
-export function createSearxng(baseUrl: string, ask: Ask): Provider {
+export function createSearxng(baseUrl: string, ask: Ask): SearchProvider {
   return {
     name: 'searxng',
     async search(query, signal) {

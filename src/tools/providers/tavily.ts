@@ -1,8 +1,8 @@
 import type { Ask } from './ask.ts'
-import { hitsIn, membersOf, type Provider, resultsMax, toResults } from './provider.ts'
+import { hitsIn, membersOf, resultsMax, type SearchProvider, toResults } from './provider.ts'
 
 /** https://docs.tavily.com/documentation/api-reference/endpoint/search */
-export function createTavily(apiKey: string, ask: Ask, baseUrl = 'https://api.tavily.com'): Provider {
+export function createTavily(apiKey: string, ask: Ask, baseUrl = 'https://api.tavily.com'): SearchProvider {
   return {
     name: 'tavily',
     async search(query, signal) {
