@@ -34,7 +34,7 @@ test('one SIGTERM for the whole process group lets a stream finish, and leaves n
   const stream = await openStream(service)
   signalGroup(service.pid, 'SIGTERM')
   assert.match(
-    await service.said(/under way/),
+    await service.said(/running; stopping/),
     /1 request running; stopping when it ends, at most 30 s\. Press Ctrl-C again to stop now\./,
   )
   await stream.finish()
@@ -47,7 +47,7 @@ test('npm start: a signal that npm forwards as well is one signal', async () => 
   const service = await start(npm)
   const stream = await openStream(service)
   signalGroup(service.pid, 'SIGINT')
-  await service.said(/under way/)
+  await service.said(/running; stopping/)
   await stream.finish()
   assert.match(await stream.rest, /data: \[DONE\]/)
   await service.exitCode
@@ -63,7 +63,7 @@ for (const [name, command, signal] of [
     const service = await start(command)
     const stream = await openStream(service)
     signalGroup(service.pid, signal)
-    await service.said(/under way/)
+    await service.said(/running; stopping/)
     await pause(pastDuplicatesMs)
     signalGroup(service.pid, signal)
     assert.match(await stream.rest, /data: \{"error":\{"message":"The service is restarting/)
@@ -103,7 +103,7 @@ test('SIGTERM to every process at once, as systemd does by default: a stream fin
   const processes = descendants(service.pid)
   assert.ok(processes.length > 8, `PostgreSQL's backends are among them: ${processes.length}`)
   for (const pid of [service.pid, ...processes]) signal(pid, 'SIGTERM')
-  await service.said(/under way/)
+  await service.said(/running; stopping/)
   await service.said(/PostgreSQL is back/)
   await stream.finish()
   assert.match(await stream.rest, /data: \[DONE\]/)
