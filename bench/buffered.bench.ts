@@ -78,7 +78,7 @@ async function measure(
   const url = `${subject.baseUrl}/chat/completions`
   const report = await ask({ url, headers: subject.headers, body: chatBody(), connections, durationMs, requestsMax })
   if (report.failures > 0) throw new Error(`${subject.name} failed ${report.failures} times: ${report.failure}`)
-  // What is still to be settled is part of what the requests cost, and must not weigh on whoever is next.
+  // Pending settlement is part of the cost of the requests, and must not slow the next candidate down.
   await subject.settled()
   const after = subject.cpu()
   const { requests, seconds, latency } = report

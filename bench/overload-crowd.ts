@@ -3,7 +3,7 @@ import { Agent, createServer, type IncomingMessage, request, type Server } from 
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-// The other side of the overload bench, in a process of its own: the clients, who come back when they are told to, and the model.
+// The other side of the overload bench, in its own process: the clients, which retry as the response asks, and the model.
 
 export type CrowdReady = { readonly upstreamUrl: string }
 export type CrowdOrder = { readonly origin: string; readonly apiKeys: readonly string[]; readonly clients: number }

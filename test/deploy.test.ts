@@ -123,7 +123,7 @@ test('the chart renders to what a cluster understands: no privileges, secrets by
         spec.template.spec.terminationGracePeriodSeconds * 1000 >
           Number(values.config.DRAIN_MS) + Number(values.config.SHUTDOWN_DELAY_MS) + 20_000,
       )
-    // Whoever breaks into a Pod that strangers talk to must not find the key to everybody's money there.
+    // An attacker who breaks into a public Pod must not find the master key there.
     const signs = container.env.some(({ name, value }: Any) => name === 'ROLES' && value.split(',').includes('jobs'))
     assert.equal(signs, kind === 'StatefulSet')
     assert.equal(JSON.stringify(spec).includes(values.masterKeySecretName), signs, `${kind} has the master key`)
@@ -163,7 +163,7 @@ test('the Prometheus operator gets the same alerts, and its series the name they
   assert.deepEqual(guarded.spec.endpoints[0].authorization.credentials, { name: 'penny', key: 'METRICS_TOKEN' })
 })
 
-// A ConfigMap that changes restarts nobody by itself.
+// A changed ConfigMap restarts no Pod by itself.
 test('a setting that is changed with helm upgrade reaches the Pods, and the cluster knows of it', () => {
   const isPod = ({ kind }: Any) => ['Deployment', 'StatefulSet'].includes(kind)
   const pods = renderChart().filter(isPod)
@@ -188,7 +188,7 @@ test('plain numbers in a values file reach the service as they were written', ()
 test('alerts lead to a runbook that exists, and dashboards and alerts ask only for what the service exposes', () => {
   const { groups } = parse(read('prometheus/alerts.yaml')) as Any
   const rules: Any[] = groups.flatMap((group: Any) => group.rules)
-  // With the database away all its numbers are absent, and so is what nobody has ever looked at: absence itself must call somebody.
+  // Without the database all its numbers are absent, and so are checks that never ran: absence itself must fire an alert.
   for (const asked of [
     'penny_ledger_imbalance_micro_usdc',
     'increase(penny_metrics_read_errors_total[2m]) > 0',
@@ -200,7 +200,7 @@ test('alerts lead to a runbook that exists, and dashboards and alerts ask only f
     )
   for (const { alert, expr, labels, annotations } of rules) {
     assert.ok(expr && ['page', 'ticket'].includes(labels.severity) && annotations.summary, alert)
-    // Whoever is called finds the alert's name on the page that it leads to.
+    // The runbook that an alert links to names the alert.
     assert.ok(readFileSync(join(root, annotations.runbook), 'utf8').includes(`\`${alert}\``), alert)
   }
   const { rule_files: files } = parse(read('prometheus/prometheus.yml')) as Any

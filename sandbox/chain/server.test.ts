@@ -32,7 +32,7 @@ const [alice, bob] = [account('alice'), account('bob')]
 test('an ordinary wallet with USDC from the faucet pays another', async (t) => {
   const { url, admin } = await startChain(t)
   const gift = await admin.giveUsdc(alice.address, 5_000_000n)
-  assert.ok(gift.gasTransactionHash, 'whoever has nothing gets gas too')
+  assert.ok(gift.gasTransactionHash, 'an account without gas gets gas too')
 
   // Uses the wallet's defaults: it queries nonce, fees and gas itself.
   const call = { address: usdc, abi: devUsdcAbi, functionName: 'transfer', args: [bob.address, 1_250_000n] } as const

@@ -105,7 +105,7 @@ test('a session above its rate is refused without a look-up', async () => {
   const payer = await openPayer(database, 0n)
   const session = await sessionOf(payer)
   assert.equal(await admitted(gate, fundsContracts.getBalance, session, 301), 300)
-  // Whoever looks it up finds that it has ended, and says so.
+  // The lookup finds that it has ended, and says so.
   await database.query('delete from sessions where account_id = $1', [payer.accountId])
   assert.equal(await admitted(gate, fundsContracts.getBalance, session, 50), 0)
   const other = await sessionOf(await openPayer(database, 0n))

@@ -62,7 +62,7 @@ test('a receipt is verified, and a changed field is named', async (t) => {
   assert.deepEqual(Object.keys(JSON.parse((await verify(settled, '--json')).text)), ['ok', 'checks'])
 })
 
-// Anybody can write a receipt that is not signed: a script must not take one for proved.
+// Anyone can write an unsigned receipt: a script must not accept one as verified.
 test('an unsigned receipt is neither reported as invalid nor counted as proved', async (t) => {
   const verify = openVerifier(t)
   const { code, text } = await verify(documentOf(entries[0]!))

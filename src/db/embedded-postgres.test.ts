@@ -25,7 +25,7 @@ const linuxOnly = { skip: process.platform !== 'linux' }
 for (const packageRoot of [undefined, await postgres15()]) {
   const version = packageRoot === undefined ? '18' : '15'
 
-  test(`the database is durable and reachable by nobody else (PostgreSQL ${version})`, async (t) => {
+  test(`the database is durable and not reachable by other users (PostgreSQL ${version})`, async (t) => {
     const dataDir = await temporaryFolder(t)
     const postgres = await start(t, dataDir, packageRoot)
     const database = open(t, postgres)

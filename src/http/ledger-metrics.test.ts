@@ -12,7 +12,7 @@ before(async () => {
 })
 after(() => ledger.drop())
 
-// An age of 0 would say that somebody has just looked, and a 0 of penny_solvent calls a person out of bed.
+// An age of 0 would mean that it was just checked, and penny_solvent 0 pages the operator.
 test('metrics without a comparison yet are left out, so that alerts can detect their absence', async () => {
   const { metrics, show } = createLedgerMetrics()
   show(await readLedgerNumbers(ledger.database))

@@ -21,7 +21,7 @@ test('no interval admits more than burst and rate allow, and everything within t
             passed += 1
           } catch (error) {
             assert.ok(error instanceof RateLimitedError)
-            // Whoever waits as long as told is let through.
+            // A caller that waits for the returned time is admitted.
             nowMs += error.retryAfterMs!
             buckets.take('somebody')
             passed += 1

@@ -130,7 +130,7 @@ test('only requested event types are written, also in a batch of many accounts',
   assert.deepEqual(counts, [[1n, 2n], [], [], []])
 })
 
-// The events' table is not worth a cent of anybody's money.
+// A failure of the events' table must not cost any money.
 test('an event that cannot be written stops no end and no deposit', async () => {
   const { database } = ledger
   const holds = await openLedger(database)

@@ -59,7 +59,7 @@ test('the server knows every route of the router and no other', () => {
 /** Exist for an operator alone; in the sandbox that is the local developer. */
 const ofOperator = (route: string) => route.startsWith('/operator')
 
-test('the operator’s pages are not there for anybody else: status and page of an unknown address', async () => {
+test('the operator’s pages are not found for anyone else: status and page of an unknown address', async () => {
   for (const visitor of [undefined, 'expired', 'stranger'] as const) {
     await visitAll(visitor, routes.filter(ofOperator), (route, seen) => {
       assert.deepEqual([seen.status, seen.url, seen.heading], [404, addressOf(route), 'Page not found'])

@@ -128,7 +128,7 @@ export function testAiSdk(suite: ClientSuite, modelOf: ModelOf): void {
     assert.deepEqual([...new Set(suite.statuses)], [429, 200])
   })
 
-  test('an upstream that is down is an APICallError; one that fails midway is told after what was said', async () => {
+  test('an upstream that is down is an APICallError; one that fails midway is raised after the output so far', async () => {
     const options = { model: await open(), maxRetries: 0 }
     await assert.rejects(generateText({ ...options, prompt: upstreamDown }), (error) =>
       isCallError(error, 502, 'upstream_error'),

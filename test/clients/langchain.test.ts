@@ -64,7 +64,7 @@ test('ChatOpenAI itself works with a model that it does not send to /v1/response
   assert.equal((await collect(await chat.stream(question))).text, (await chat.invoke(question)).text)
 })
 
-test('ChatOpenAI with one that it does send there is told where chat completions are', async () => {
+test('ChatOpenAI with a model that it sends to the Responses API gets an error that points to chat completions', async () => {
   const { apiKey } = await suite.openAccount()
   const chat = new ChatOpenAI({ model, apiKey, configuration: { baseURL: suite.baseUrl } })
   await assert.rejects(

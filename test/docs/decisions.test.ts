@@ -47,7 +47,7 @@ test('the dashboard’s dependencies have theirs on its own page', () => {
   )
 })
 
-// What the specification's table of errors has; whoever adds a code explains it on the page.
+// What the specification's table of errors has; a new code is explained on the page.
 const specified = `invalid_json invalid_value missing_required_parameter unsupported_parameter unsupported_content
   context_length_exceeded web_search_unavailable invalid_api_key api_key_expired api_key_revoked key_limit_exceeded
   insufficient_balance model_not_found request_not_found unknown_url method_not_allowed request_timeout body_too_large

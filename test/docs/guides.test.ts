@@ -77,7 +77,7 @@ for (const file of readdirSync(guides).filter((name) => name.endsWith('.md'))) {
   test(`“${title}”: every command runs, and prints what the guide shows`, (context) => follow(context, file, markdown))
 }
 
-// Whoever has used the service has credit, and a request paid from it is never settled by itself.
+// An account that used the service has credit, and a request paid from credit is never settled on its own.
 test('“Verifying a receipt” works too for an account whose request is paid from credit', async (context) => {
   const { base_url: baseUrl, api_key: apiKey } = JSON.parse(readFileSync(join(dataDir, 'sandbox.json'), 'utf8'))
   const answer = await fetch(`${baseUrl}/chat/completions`, {

@@ -80,7 +80,7 @@ for (const mode of ['synchronous', 'asynchronous'] as const) {
       assert.deepEqual(await findViolations(database), [])
       assert.ok(
         losses.every((lost) => lost > 0n),
-        'a client was charged more than it was told',
+        'a client was charged more than its response said',
       )
       if (mode === 'synchronous') assert.deepEqual({ losses, reopened }, { losses: [], reopened: 0 })
       // Otherwise nothing was tried: the standby had everything.

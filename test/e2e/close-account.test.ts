@@ -15,7 +15,7 @@ import { postChat } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 import { until } from '../support/until.ts'
 
-// An account is closed when its money is withdrawn, and then nobody spends from it or signs in to it. Its books stay.
+// An account is closed when its money is withdrawn, and then it can neither be spent from nor signed in to. Its ledger stays.
 
 const suite = serviceSuite({ TRUST_PROXY: '1' })
 const question = { messages: [{ role: 'user', content: 'What is a penny?' }], max_tokens: 100 }
@@ -104,7 +104,7 @@ test('an account whose money is on its way is not closed: held, withdrawn or arr
   const { status, error } = await refusalOf(client)
   assert.deepEqual([status, error.code], [409, 'account_not_closable'])
   assert.match(error.message, /^0\.07 USDC is being deposited\. /)
-  // Less than is ever swept: anybody can send that much, and it must not keep the account open.
+  // Less than is ever swept: anyone can send that much, and it must not keep the account open.
   await database.transaction((connection) => closeAccount(connection, owner, parse('0.1')))
 })
 

@@ -130,7 +130,7 @@ test('a wrong amount, order or address is reported in one line with the expected
   }
 })
 
-// Nobody is asked in a pipe: what moves money needs --yes there.
+// There is no prompt in a pipe: commands that move money need --yes there.
 test('money moves only after a yes', async () => {
   const { account_id: id, available_atomic: before } = await penny.json<Balance>(['balance'])
   for (const [words, question] of [

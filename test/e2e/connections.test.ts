@@ -8,7 +8,7 @@ import { completed, created, text, type UpstreamExchange } from '../support/scri
 import { type TestAccount, withoutTools } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 
-// What happens on one connection beside the one request that everybody thinks of.
+// What else can happen on one connection besides a single request.
 
 const blockedMsMax = 300
 const messages = [{ role: 'user', content: 'What is a penny?' }]
@@ -51,7 +51,7 @@ test('invalid request bytes wait for the response before them, which is delivere
   const exchange = await asked.promise
   line.socket.write('}}')
   line.socket.write('}}')
-  // Whoever is answered at once is answered here: the bytes above have been read by then.
+  // This response comes immediately: by then the bytes above were read.
   await fetch(`${suite.service.origin}/healthz`)
   exchange.send(completed())
   exchange.end()

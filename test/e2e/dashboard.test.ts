@@ -185,7 +185,7 @@ test('each filter and all of them together give what the ledger has, in rows, to
   }
 })
 
-test('a file for spreadsheets has no formula that somebody else wrote', async () => {
+test('a CSV file contains no formula from user input', async () => {
   const csv = await readText('/api/requests', { accept: 'text/csv' })
   assert.ok(csv.includes(",'=SUM(A1),"))
 })

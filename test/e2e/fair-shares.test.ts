@@ -127,7 +127,7 @@ test('whatever an account without money sends, another account is served and the
     assert.equal((await postChat(service, honest.apiKey, body)).status, 200)
   }
   leave.abort()
-  // A retry may be told to come back (503), because the attempt that it waited for was refused.
+  // A retry may get a retryable 503, because the attempt that it waited for was refused.
   const statuses = (await struck).flatMap((outcome) => (outcome.status === 'fulfilled' ? outcome.value.status : []))
   assert.deepEqual(
     statuses.filter((status) => status >= 500 && status !== 503),
@@ -169,7 +169,7 @@ test('a key whose requests are all refused is slowed down, unread, and neither a
     assert.equal((await post('/quote', apiKey, hi)).status, 200)
   }
   await attack
-  // On a machine that is too slow to look up the key in time, some are told so.
+  // On a machine that is too slow to look up the key in time, some get an error that says so.
   told.delete(503)
   assert.deepEqual([...told.keys()].sort(), [415, 429])
   // Its mistake corrected, the key is served again: at most a turn later, and paid requests cost none.

@@ -31,7 +31,7 @@ let text: string
 let apiKey: string
 let visit: Visit
 
-/** What somebody did in the dashboard, and every secret there was in it. */
+/** Actions in the dashboard, and every secret in them. */
 type Visit = {
   readonly accountId: string
   readonly keyId: string
@@ -39,7 +39,7 @@ type Visit = {
   readonly wallets: readonly string[]
   readonly network: string
   readonly secrets: readonly string[]
-  /** Somebody who closed an account of his own. */
+  /** A person who closed their own account. */
   readonly left: { readonly accountId: string; readonly network: string }
 }
 

@@ -7,7 +7,7 @@ import { freezeLedger } from '../../src/ledger/freeze.ts'
 import { createWallet, DashboardClient, type Json, signedMessage, signInNew } from '../support/dashboard-client.ts'
 import { postChat, startTestService, type TestService, withoutTools } from '../support/service.ts'
 
-// Whether somebody is an operator is decided by a wallet that signed in, or by an account's id; nobody else sees that there is anything.
+// A signed-in wallet or an account id makes an operator; everyone else gets 404.
 
 const wallet = createWallet()
 let service: TestService
@@ -64,7 +64,7 @@ test('it is 404 for everyone else: no session, another customer, an expired sess
   assert.equal(answer.status, 404)
 })
 
-// Nobody has to prove an owner address. Were it enough, everybody could register the operator's and be one.
+// An owner address is registered without a proof. If it were enough, anyone could register the operator's address and become one.
 test('an account with the operator’s wallet as its owner address is not an operator', async () => {
   const customer = await signInNew(service)
   await service.database.query('update accounts set owner_address = $2 where id = $1', [

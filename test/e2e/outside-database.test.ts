@@ -28,7 +28,7 @@ test('given only the data folder, a command uses the database of the service', a
   atEnd(t, drop)
   await database.execute(`do $$ begin execute format('alter database %I set jit = on', current_database()); end $$`)
   mkdirSync(penny.dataDir)
-  // Whatever an interrupted start has left there, for everybody to read.
+  // A file that an interrupted start left there, readable by everyone.
   writeFileSync(`${file}.new`, 'half', { mode: 0o666 })
   const service = await penny.start({ DATABASE_URL: url })
   atEnd(t, () => service.kill('SIGKILL'))

@@ -77,7 +77,7 @@ test('bodies beyond the memory budget are refused as overloaded, on every route 
     const answer = await ask(path)
     const { error } = (await answer.json()) as { error: { code: string } }
     assert.deepEqual([answer.status, error.code, answer.headers.get('retry-after')], [503, 'overloaded', '1'], path)
-    // The one who takes the room is told that it is the account's own doing.
+    // The account that uses up the room gets an error that says so.
     const own = await ask(path, greedy.apiKey)
     assert.deepEqual([own.status, own.headers.get('retry-after')], [429, '1'], path)
   }

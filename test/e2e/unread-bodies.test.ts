@@ -149,7 +149,7 @@ test('beside a hundred uploads of an account without money that never end, a cus
   const uploads = Array.from({ length: 100 }, () => beginUpload(t, hostile, 2_000_000))
   const told = uploads.map(async (upload) => ((await once(upload, 'response')) as [IncomingMessage])[0].statusCode)
   for (let time = 0; time < 5; time += 1) assert.equal((await postChat(service, honest.apiKey, hi)).status, 200)
-  // Nobody waits for the rest of their bodies.
+  // The service does not wait for the rest of their bodies.
   assert.deepEqual([...new Set(await Promise.all(told))], [402])
   assert.equal((await postChat(service, honest.apiKey, hi)).status, 200)
 })
@@ -240,7 +240,7 @@ test('the playground asks for the balance before it reads the body', async () =>
   )
   client.cookie = `penny_session=${token}`
   const send = async (body: object) => refused(await client.send('POST', '/api/playground', body))
-  // No key of the account: whoever reads the body says so.
+  // No key of the account: reading the body reports it.
   const long = { key_id: crypto.randomUUID(), note: 'x'.repeat(200_000) }
   assert.deepEqual((await send(long)).status, 404)
   const second = await send(long)

@@ -340,7 +340,7 @@ async function flood({ accountId }: { readonly accountId: string }, type: string
   )
 }
 
-// More than may be kept: it cannot get them all any more, and is told so instead of losing some silently.
+// More than may be kept: the endpoint cannot get them all, and is disabled with a reason instead of losing some silently.
 test('an endpoint that falls too far behind is disabled, and only what it wants counts', async (t) => {
   const [client, watched] = [await signInNew(suite.service), await signInNew(suite.service)]
   const [receiver, other] = [await startReceiver(t), await startReceiver(t)]

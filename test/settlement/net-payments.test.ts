@@ -299,7 +299,7 @@ test('more entries than one payment covers are paid by several, and a range that
   await assertSettled(bench, [account])
 })
 
-test('a full range that is worth less than nothing is paid back by the seller without anybody asking', async () => {
+test('a full range that is worth less than nothing is paid back by the seller automatically', async () => {
   const account = await bench.openAccount(100_000n)
   await pay(bench, account, 1_000n, 900n)
   await settleAll(bench)

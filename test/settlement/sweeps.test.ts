@@ -23,7 +23,7 @@ import { until } from '../support/until.ts'
 const deposits = depositSuite()
 const { openAccount, openSender, sentCount, send, round, untilCredited, shown, onChain, alarms, cleanUps } = deposits
 
-test('when another transaction took its place, or anybody was faster, the deposit is still made once', async () => {
+test('when another transaction took its nonce, or a third party was faster, the deposit is still made once', async () => {
   for (const rival of ['of the relayer', 'of a stranger'] as const) {
     const account = await openAccount()
     await send(account.address, 200_000n)
