@@ -78,8 +78,8 @@ function Entry({ managementKey, onSecret }: { managementKey: ManagementKey; onSe
   const error = rotate.error ?? revoke.error
   return (
     <li>
-      <span className="flex items-start justify-between gap-4">
-        <span className="min-w-0">
+      <span className="flex flex-wrap items-start gap-x-4 gap-y-1">
+        <span className="min-w-0 flex-1 basis-48">
           <span className="block truncate">
             {name} <span className="num text-sm text-muted">{hint}</span>
             {status === 'expired' && <span className="text-error"> · expired</span>}
