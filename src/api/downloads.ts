@@ -2,6 +2,7 @@ import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import type { AccountRef } from '../db/account-ref.ts'
 import { Shares } from '../fairness/shares.ts'
+import { responseClosed } from '../http/disconnect.ts'
 import type { RenderedRequest } from './render-request.ts'
 
 export type DownloadLimits = {
@@ -46,8 +47,7 @@ export class Downloads {
   /** Until the response closes: for a HEAD request the file is never iterated, so it cannot release its own slot. */
   #take(accountId: string, outgoing: ServerResponse): void {
     this.#places.acquire(accountId)
-    if (outgoing.destroyed || outgoing.closed) this.#places.release(accountId)
-    else outgoing.once('close', () => this.#places.release(accountId))
+    void responseClosed(outgoing).then(() => this.#places.release(accountId))
   }
 }
 

@@ -1,5 +1,6 @@
 import { addAbortListener } from 'node:events'
 import type { AccountRef } from '../db/account-ref.ts'
+import { responseClosed } from '../http/disconnect.ts'
 import { isSessionAlive } from '../identity/sessions.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
 import { chatContracts } from '../openapi/contracts/chat.ts'
@@ -62,9 +63,8 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
       clearInterval(timer)
       ignore()
     })
-    // A body that nobody reads is never cancelled: after HEAD, and after a client that left before the response began.
-    outgoing.once('close', end)
-    if (outgoing.closed || outgoing.destroyed) end()
+    // Nobody reads or cancels the body after a HEAD request, or when the client disconnected before the response began.
+    void responseClosed(outgoing).then(end)
     send(`id: ${formatStreamId(session, subscription.number)}\n${render(ready(subscription.isResumed))}`)
     return new Response(body as ConstructorParameters<typeof Response>[0], {
       headers: {

@@ -17,7 +17,7 @@ async function printed(json: boolean): Promise<string> {
 
 test('penny accounts lists the newest accounts and says when there are more; --json lists all of them once', async () => {
   assert.equal(await printed(true), '[]\n')
-  // All of one moment: pages are told apart by id.
+  // They all have the same creation time, so only the id orders them.
   await ledger.database.query(
     `insert into accounts (partition, id, name) select 0, gen_random_uuid(), 'one of many' from generate_series(1, 1000)`,
   )

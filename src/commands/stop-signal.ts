@@ -38,7 +38,7 @@ export function watchStopSignals(now: () => number = () => performance.now()): S
   return { stop: stop.signal, hurry: hurry.signal }
 }
 
-/** For a command that prints until it is stopped: aborted by a signal, and when nobody reads its output any more, as after `head`. */
+/** For a command that prints until it is stopped. Aborted by a signal, or when the reader of its output has exited, as in `| head`. */
 export function untilStopped(): AbortSignal {
   const stop = new AbortController()
   for (const signal of stopSignals) process.once(signal, () => stop.abort())

@@ -3,17 +3,13 @@ import { advanceWithdrawal, touchWithdrawal } from '../ledger/withdrawals.ts'
 import type { Address } from '../signer/address.ts'
 import { nonceOf } from '../signer/nonce.ts'
 import { SigningRefusedError, type TransferRequest } from '../signer/signing-request.ts'
-import { windowOf } from '../signer/signing-terms.ts'
+import { isWindowUsable, windowOf } from '../signer/signing-terms.ts'
 import { type PaymentTerms, paymentRequirementsOf, signedPayload } from './authorization.ts'
 import type { Transfer } from './gateway-client.ts'
 import { isSellerShort } from './solvency.ts'
 import type { SubmitParts } from './submit.ts'
 
 const refundsMax = 50
-/** The gateway requires seven of the eight days of validity to be left. */
-const windowAgeMsMax = 20 * 60 * 60_000
-/** As the signer's. */
-const clockSkewMsMax = 10 * 60_000
 
 /**
  * Advances every open refund by one step. The seller pays the wallet with an authorization whose nonce is derived from the row. So every
@@ -107,8 +103,7 @@ function nonceOfRefund({ accountId, epoch, sequence }: Refund) {
 
 /** Renews a validity window that expires or begins in the future. Safe: the gateway was asked before and has nothing under this nonce. */
 async function withOpenWindow({ database }: SubmitParts, refund: Refund): Promise<Refund> {
-  const ageMs = Date.now() - refund.authorizedAt.getTime()
-  if (ageMs < windowAgeMsMax && ageMs >= -clockSkewMsMax) return refund
+  if (isWindowUsable(refund.authorizedAt)) return refund
   return { ...refund, authorizedAt: await renewRefundWindow(database, refund) }
 }
 

@@ -12,6 +12,7 @@ import type { SettlementFailpoint } from '../process/failpoints.ts'
 import type { Hex } from '../receipts/hex.ts'
 import type { Signer, SigningOutcome } from '../signer/signer.ts'
 import { SigningRefusedError } from '../signer/signing-request.ts'
+import { isWindowUsable } from '../signer/signing-terms.ts'
 import {
   type Authorization,
   authorizationOf,
@@ -29,11 +30,6 @@ export type SubmitParts = ConfirmParts & { readonly signer: Signer; readonly fai
 
 const paymentsMax = 256
 const concurrencyMax = 16
-/** As the signer's. */
-const clockSkewMsMax = 10 * 60 * 1000
-const windowMarginMs = 12 * 60 * 60 * 1000
-const windowMs = 8 * 24 * 60 * 60 * 1000
-const gatewayNeedsMs = 7 * 24 * 60 * 60 * 1000
 
 /**
  * Signs payments and submits them to the gateway. Every attempt has the same nonce and the same bytes, and after an unknown outcome the
@@ -136,9 +132,8 @@ async function findMissing(
   const missing: Rooted[] = []
   const present: PaymentNews[] = []
   await eachOf(payments, concurrencyMax, async (payment) => {
-    const ageMs = Date.now() - payment.authorizedAt.getTime()
-    const isOutside = ageMs >= windowMs - gatewayNeedsMs - windowMarginMs || ageMs < -clockSkewMsMax
-    if (payment.state !== 'unknown' && !isOutside) {
+    const isUsable = isWindowUsable(payment.authorizedAt)
+    if (payment.state !== 'unknown' && isUsable) {
       missing.push(payment)
       return
     }
@@ -147,7 +142,7 @@ async function findMissing(
     const found = await parts.gatewayClient.findTransfer(from, nonce).catch((error: Error) => error)
     if (found instanceof Error) present.push({ payment, state: payment.state, reason: found.message })
     else if (found !== undefined) present.push(adopt(parts, payment, authorization, found))
-    else if (isOutside) {
+    else if (!isUsable) {
       parts.onAlarm('the validity window of a waiting payment was renewed', nameOf(payment))
       missing.push({ ...payment, authorizedAt: await renewWindow(parts.database, payment) })
     } else missing.push(payment)

@@ -10,6 +10,7 @@ import {
 } from './signing-request.ts'
 import {
   burnIntent,
+  clockSkewSecondsMax,
   decidedSecondsOf,
   gatewayDomain,
   payOutMax,
@@ -35,8 +36,6 @@ export type PolicyOptions = {
   readonly relayer: Address
 }
 
-// The database's clock sets the window. It may be ahead of the signer's clock by this much.
-const clockSkewSecondsMax = 600
 const ledgerAmountMax = 2n ** 63n - 1n
 
 type TransferRule = {

@@ -21,6 +21,12 @@ export const gatewayDomainVersion = '1'
 const validBeforeNowSeconds = 600
 const validAfterNowSeconds = 8 * 24 * 60 * 60
 
+/** The database's clock sets the window. It may be ahead of ours by this much. */
+export const clockSkewSecondsMax = 600
+
+/** The gateway accepts an authorization for the first day of its window. Half of that day is kept in reserve. */
+const submittableSeconds = 12 * 60 * 60
+
 /** Length of every authorization's validity window. */
 export const windowSeconds = validBeforeNowSeconds + validAfterNowSeconds
 
@@ -30,6 +36,12 @@ export type ValidityWindow = { readonly validAfter: number; readonly validBefore
 export function windowOf(decidedAt: Date): ValidityWindow {
   const seconds = Math.floor(decidedAt.getTime() / 1000)
   return { validAfter: seconds - validBeforeNowSeconds, validBefore: seconds + validAfterNowSeconds }
+}
+
+/** Whether the signer signs and the gateway accepts the window for a decision at that time: it is neither old nor in the future. */
+export function isWindowUsable(decidedAt: Date): boolean {
+  const ageSeconds = (Date.now() - decidedAt.getTime()) / 1000
+  return ageSeconds < submittableSeconds && ageSeconds >= -clockSkewSecondsMax
 }
 
 /** The time for which a window was made, in seconds since 1970; undefined when the window does not have the standard length. */

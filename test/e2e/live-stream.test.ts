@@ -102,7 +102,7 @@ test('a stream ends with its session', async () => {
 
 test('the twenty-first live view of an account is refused, a place is free again when a view is closed or was only a HEAD', async () => {
   const other = await signInNew(suite.service)
-  // It has a status and no body, so nobody ever reads or cancels it.
+  // A HEAD request opens a view whose body nobody reads or cancels.
   for (let turn = 0; turn < 30; turn += 1) await other.send('HEAD', '/api/stream')
   const streams: Response[] = []
   await until(async () => {

@@ -355,7 +355,7 @@ class Round {
     }
   }
 
-  /** No more faults: open requests end, also those of late statements of dead nodes; then the nodes are stopped cleanly. */
+  /** Injects no more faults. Waits until all requests have ended, those of late statements included, then stops the nodes. */
   async #stopCleanly(): Promise<void> {
     await this.#load!.stop()
     await Promise.all(this.#slots.map((slot) => slot.back.delivered()))
