@@ -22,3 +22,19 @@ test('accounts and keys of the same name have lines of their own', async () => {
   assert.deepEqual(await report('account'), linesOf(payers.map(({ accountId }) => accountId)))
   assert.deepEqual(await report('key'), linesOf(payers.map(({ keyId }) => keyId)))
 })
+
+test('a report of more lines than it may have is refused, not cut', async () => {
+  const { database } = ledger
+  const { partition, accountId, keyId } = await openPayer(database, 0n)
+  const addModels = (count: number, prefix: string) =>
+    database.query(
+      `insert into usage_hours (partition, account_id, hour, key_id, model)
+       select $1, $2, date_trunc('hour', now(), 'UTC'), $3, $5 || n from generate_series(1, $4) n`,
+      [partition, accountId, keyId, count, prefix],
+    )
+  const report = () => reportUsage(database, { groups: ['model'], days: 1, accountId })
+  await addModels(10_000, 'model-')
+  assert.equal((await report()).length, 10_000)
+  await addModels(1, 'other-')
+  await assert.rejects(report, /The report has more than 10000 lines\. Ask for fewer days/)
+})

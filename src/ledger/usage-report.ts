@@ -1,4 +1,5 @@
 import type { Database } from '../db/database.ts'
+import { OperatorError } from '../errors.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
 export const usageReportGroups = ['day', 'model', 'key', 'account'] as const
@@ -32,7 +33,7 @@ const columnsOf: Readonly<Record<UsageReportGroup, Readonly<Record<string, strin
 
 const rowsMax = 10_000
 
-/** Sums over whole hours, for the operator; of one account or of all. */
+/** Sums over whole hours, for the operator; of one account or of all. @throws {ReportTooLongError} rather than leave lines out. */
 export async function reportUsage(
   database: Database,
   question: {
@@ -54,9 +55,10 @@ export async function reportUsage(
       where u.hour >= date_trunc('day', clock_timestamp(), 'UTC') - ($1 - 1) * interval '1 day'
         and ($2::uuid is null or u.account_id = $2)
       group by ${positions} order by ${positions}
-      limit ${rowsMax}`,
+      limit ${rowsMax + 1}`,
     [days, accountId ?? null],
   )
+  if (rows.length > rowsMax) throw new ReportTooLongError()
   return rows.map((row) => ({
     group: Object.fromEntries(columns.map(([name]) => [name, row[`group_${name}`] ?? ''])),
     requests: Number(row.requests),
@@ -67,6 +69,12 @@ export async function reportUsage(
     searches: Number(row.searches),
     charged: fromAtomic(row.charged),
   }))
+}
+
+class ReportTooLongError extends OperatorError {
+  constructor() {
+    super(`The report has more than ${rowsMax} lines. Ask for fewer days, for one account, or group by less.`)
+  }
 }
 
 type UsageReportRow = {
