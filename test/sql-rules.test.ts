@@ -201,6 +201,7 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/operator-health.ts': [4, 'pages for operators'],
   'ledger/operator-revenue.ts': [2, 'pages for operators'],
   'ledger/payments.ts': [7, 'jobs: what is due and what is under way; what follows names the partition and locks'],
+  'ledger/payouts.ts': [3, 'what the seller owes to all accounts'],
   'ledger/refunds.ts': [1, 'job: refunds under way'],
   'ledger/replays.ts': [2, 'what a node is asked for, and a sum for solvency'],
   'ledger/request-log.ts': [1, 'a part of a condition; the statement names the partition'],
@@ -214,7 +215,6 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/watched-accounts.ts': [2, 'one look for all accounts with a live view; job: watches that are over'],
   'ledger/wallet-accounts.ts': [1, 'by the address of a wallet, which tells no partition'],
   'ledger/x402-payments.ts': [3, 'jobs: payments whose outcome is open, and by the ids of the gateway'],
-  'settlement/payout.ts': [3, 'what the seller owes to all accounts'],
   'settlement/solvency.ts': [2, 'compares all accounts with the chain'],
   'webhooks/deliverer.ts': [1, 'job: endpoints for which there is something to send'],
 }

@@ -257,9 +257,13 @@ export async function updateKey(
   const { limitWindow, options = {} } = changes
   const old = limitWindow === undefined ? undefined : await sumOldSpend(database, keyId, limitWindow)
   return withLockedKey(database, keyId, async (connection, account) => {
-    const { partition } = account
+    const { partition, accountId } = account
     if (limitWindow !== undefined && old !== undefined) {
-      await changeWindow(connection, { partition, keyId }, limitWindow, old)
+      const [changed] = await connection.query<{ wait_ms: number }>(
+        'select change_limit_window($1, $2, $3, $4, $5, $6, $7) as wait_ms',
+        [partition, accountId, keyId, limitWindow, old.start, old.before, old.spent],
+      )
+      if (changed!.wait_ms > 0) throw new WindowChangedError(changed!.wait_ms)
     }
     await connection.query(
       `update api_keys set name = coalesce($3, name),
@@ -308,8 +312,6 @@ function changedFields({ options = {}, ...changes }: KeyChanges): readonly strin
   return given.map(([name]) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`))
 }
 
-const windowChangeMsMin = 60_000
-
 /** The part of a key's spend in a window that can no longer change. */
 type OldSpend = { readonly start: string; readonly before: string; readonly spent: bigint }
 
@@ -332,45 +334,6 @@ async function sumOldSpend(database: Database, keyId: string, window: LimitWindo
     [keyId, window],
   )
   return old
-}
-
-/**
- * Computes spend and holds of the new window. Windows begin on a full hour (UTC), so the hourly sums are exact. No row of an ended
- * request is read: a long history must not keep the account locked.
- */
-async function changeWindow(
-  connection: Connection,
-  { partition, keyId }: { readonly partition: number; readonly keyId: string },
-  window: LimitWindow,
-  old: OldSpend,
-): Promise<void> {
-  const [key] = await connection.query<{ account_id: string; start: string; wait_ms: number | null }>(
-    `select account_id, window_start($3, clock_timestamp())::text as start,
-            (extract(epoch from window_changed_at - clock_timestamp()) * 1000 + $4)::int as wait_ms
-       from api_keys where partition = $1 and id = $2 and limit_window <> $3`,
-    [partition, keyId, window, windowChangeMsMin],
-  )
-  if (key === undefined) return
-  if (key.wait_ms !== null && key.wait_ms > 0) throw new WindowChangedError(key.wait_ms)
-  // A new window may have begun since `sumOldSpend`. It contains none of those hours.
-  const isSame = key.start === old.start
-  const owned = [partition, keyId, key.account_id, key.start]
-  await connection.query(
-    'update holds set key_window = $4 where partition = $1 and key_id = $2 and account_id = $3 and created_at >= $4',
-    owned,
-  )
-  await connection.query(
-    `update api_keys k
-        set limit_window = $5, window_start = $4, window_changed_at = now(), spent = $6 + s.spent - b.refunded, held = o.held
-       from (select coalesce(sum(h.charged), 0) as spent from usage_hours h
-              where h.partition = $1 and h.account_id = $3 and h.key_id = $2 and h.hour >= $4 and h.hour >= $7) s,
-            (select coalesce(sum(x.quote + x.extended), 0) as held from holds x
-              where x.partition = $1 and x.key_id = $2 and x.account_id = $3 and x.created_at >= $4) o,
-            (select coalesce(sum(j.amount), 0) as refunded from adjustments j
-              where j.partition = $1 and j.account_id = $3 and j.created_at >= $4 and j.key_id = $2 and j.request_at >= $4) b
-      where k.partition = $1 and k.id = $2`,
-    [...owned, window, isSame ? old.spent : 0n, isSame ? old.before : '-infinity'],
-  )
 }
 
 /** Every writer of a key locks the account first, so that a batch of holds sees the key either before or after the change. */

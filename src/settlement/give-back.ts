@@ -3,8 +3,8 @@ import type { Connection, Database } from '../db/database.ts'
 import { OperatorError } from '../errors.ts'
 import type { Account } from '../ledger/accounts.ts'
 import { type Adjustment, type AdjustmentDecision, adjustAccount } from '../ledger/adjustments.ts'
+import { lockRevenue, type ReadBalance, readPayable } from '../ledger/payouts.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
-import { lockRevenue, type ReadBalance, readPayable } from './payout.ts'
 
 /**
  * Refunds charges as credit, or reverses such a refund. The credit is backed by the seller's money at the gateway. If that revenue was

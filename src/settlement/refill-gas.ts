@@ -1,5 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { writeGauge } from '../ledger/ledger-numbers.ts'
+import { findLatestPayout } from '../ledger/payouts.ts'
 import { countSweepDemand } from '../ledger/sweeps.ts'
 import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { fromAtomic } from '../money/usdc.ts'
@@ -7,7 +8,7 @@ import type { Address } from '../signer/address.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
 import type { Chain } from './chain.ts'
 import type { GatewayClient } from './gateway-client.ts'
-import { findLatestPayout, PayoutTooLargeError, requestPayout } from './payout.ts'
+import { PayoutTooLargeError, requestPayout } from './payout.ts'
 
 export type RefillParts = {
   readonly database: Database

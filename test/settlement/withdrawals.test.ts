@@ -5,17 +5,12 @@ import { findViolations } from '../../src/ledger/audit.ts'
 import { findFreeze, unfreezeLedger } from '../../src/ledger/freeze.ts'
 import type { Hold } from '../../src/ledger/hold-calls.ts'
 import { makeDuePayments } from '../../src/ledger/payments.ts'
+import { findPayout, readPayable } from '../../src/ledger/payouts.ts'
 import { claimReplay, closeReplay, refundAttempt } from '../../src/ledger/replays.ts'
 import { advanceWithdrawal, findWithdrawal, requestWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
 import type { Chain } from '../../src/settlement/chain.ts'
-import {
-  advancePayouts,
-  findPayout,
-  PayoutTooLargeError,
-  readPayable,
-  requestPayout,
-} from '../../src/settlement/payout.ts'
+import { advancePayouts, PayoutTooLargeError, requestPayout } from '../../src/settlement/payout.ts'
 import { checkSolvency, isSolvent, readSolvency } from '../../src/settlement/solvency.ts'
 import { watchSolvency } from '../../src/settlement/watch-solvency.ts'
 import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
