@@ -9,22 +9,22 @@ export type CheckpointOptions = {
   readonly onError: (error: unknown) => void
 }
 
-type OpenStream = {
+type OpenAnswer = {
   readonly admitted: AdmittedRequest
   readonly bill: Bill
   readonly usage: UsageSoFar
-  /** No client reads the stream now: a crash charges only what was delivered before. */
+  /** No client reads the answer now: a crash charges only what was delivered before. */
   readonly isPaused: () => boolean
 }
 
 /**
- * Saves the progress of open streams every few seconds, so that a crash charges exactly what was delivered. Buffered answers are
- * left out: they deliver nothing before their end.
+ * Counts open answers every few seconds, so that the bill notices an upstream that ignores its limit. Saves the progress of streams, so
+ * that a crash charges exactly what was delivered. Buffered answers deliver nothing before their end and are not saved.
  */
 export class Checkpoints {
   readonly #options: CheckpointOptions
-  /** Each stream with its last saved count. */
-  readonly #streams = new Map<OpenStream, TokenCount | undefined>()
+  /** Each answer with its last saved count. */
+  readonly #answers = new Map<OpenAnswer, TokenCount | undefined>()
   readonly #timer: NodeJS.Timeout
   #busy = false
 
@@ -34,10 +34,10 @@ export class Checkpoints {
     this.#timer.unref()
   }
 
-  /** Watches a stream until the returned function is called. */
-  watch(stream: OpenStream): () => void {
-    this.#streams.set(stream, undefined)
-    return () => this.#streams.delete(stream)
+  /** Watches an answer until the returned function is called. */
+  watch(answer: OpenAnswer): () => void {
+    this.#answers.set(answer, undefined)
+    return () => this.#answers.delete(answer)
   }
 
   stop(): void {
@@ -49,7 +49,7 @@ export class Checkpoints {
     if (this.#busy) return
     this.#busy = true
     try {
-      await Promise.all([...this.#streams.keys()].map((stream) => this.#writeOne(stream)))
+      await Promise.all([...this.#answers.keys()].map((answer) => this.#writeOne(answer)))
     } catch (error) {
       this.#options.onError(error)
     } finally {
@@ -57,16 +57,17 @@ export class Checkpoints {
     }
   }
 
-  async #writeOne(stream: OpenStream): Promise<void> {
-    const { admitted, bill, usage } = stream
+  async #writeOne(answer: OpenAnswer): Promise<void> {
+    const { admitted, bill, usage } = answer
     // Before the first delivery a crash charges nothing, so there is nothing to save.
-    if (!bill.outputStarted || stream.isPaused()) return
+    const isSaved = admitted.chat.stream && bill.outputStarted
+    if (answer.isPaused() || !(isSaved || bill.roundStarted)) return
     const count = await usage.read()
-    if (count === undefined || !this.#streams.has(stream) || stream.isPaused()) return
+    if (!isSaved || count === undefined || !this.#answers.has(answer) || answer.isPaused()) return
     const { promptTokens, completionTokens } = count
-    const written = this.#streams.get(stream)
+    const written = this.#answers.get(answer)
     if (written?.promptTokens === promptTokens && written.completionTokens === completionTokens) return
-    this.#streams.set(stream, count)
+    this.#answers.set(answer, count)
     const { holds } = this.#options
     holds.checkpoint({
       requestId: admitted.requestId,

@@ -61,7 +61,7 @@ export async function completeChat(
   const usage = new UsageSoFar(bill, parts.counting)
   const billWhenLeft = followLeaving(bill, audience.attempt)
   const isPaused = () => audience.attempt?.isAbandoned === true
-  const unwatch = stream ? parts.checkpoints.watch({ admitted, bill, usage, isPaused }) : undefined
+  const unwatch = parts.checkpoints.watch({ admitted, bill, usage, isPaused })
   using _open = parts.openRequests.begin(admitted.hold.payer.accountId, {
     quote: admitted.hold.quote,
     model: admitted.model.id,
@@ -70,7 +70,7 @@ export async function completeChat(
   const listener = admitted.chat.includeCost ? withRunningCost(audience, cost, bill) : audience
   const reached = await serve({ parts, admitted, bill, upstream, clientSignal: audience.clientSignal }, listener)
   cost.stop()
-  unwatch?.()
+  unwatch()
   // No client is connected: output since the disconnect is not billed.
   const left = isPaused() ? billWhenLeft() : undefined
   // The upstream may have accepted the request since then, while a retry could still have come.
@@ -161,8 +161,6 @@ async function serve(serving: Serving, audience: Audience): Promise<ServingResul
       // A failure before any output is still an ordinary error response: send nothing ahead of it.
       if (last?.type !== 'failed' || bill.outputStarted) await audience.deliver(events)
       parts.failpoint('on_chunk')
-      if (bill.overflowed)
-        return { outcome: { status: 'succeeded', finishReason: 'length' }, usage: undefined, failure: undefined }
       if (last?.type === 'failed') return failed(failureError(last), last.usage)
       if (last?.type === 'finish') {
         await audience.attempt?.waitForClient()

@@ -58,6 +58,8 @@ export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly
       bill.noteAccepted()
       for await (const events of cutAnswer(answer, plan.request, serving)) {
         shown = reader.take(events)
+        // Leaving the loop stops the upstream.
+        if (bill.overflowed) reader.end ??= { type: 'finish', reason: 'length' }
         if (reader.end !== undefined) break
         if (shown.length > 0) yield shown
       }

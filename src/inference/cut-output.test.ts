@@ -56,6 +56,14 @@ test('a failure after the cut is not the customer’s loss', async () => {
   assert.deepEqual(await cutAt(1).push(events), [text('one'), { type: 'finish', reason: 'length' }])
 })
 
+test('an upstream that writes on after the cut is not waited for', async () => {
+  const cut = cutAt(1)
+  assert.deepEqual(await cut.push([text('one two')]), [text('one')])
+  const page = text('word '.repeat(200))
+  assert.deepEqual(await cut.push([page, page]), [])
+  assert.deepEqual(await cut.push([page, page, page]), [{ type: 'finish', reason: 'length' }])
+})
+
 test('whatever the answer, at most the asked tokens pass and no character is split', async () => {
   const answers = fc.array(fc.string({ unit: fc.constantFrom('a', ' ', '😀', 'bc ') }), { maxLength: 8 })
   await fc.assert(

@@ -1,6 +1,9 @@
 import { type ChatEvent, writtenText } from './chat-events.ts'
 import { charactersPerTokenMax } from './tokens.ts'
 
+/** After the cut a correct upstream writes fewer tokens than its minimum of sixteen. */
+const droppedCharactersMax = 16 * charactersPerTokenMax
+
 /** Passes an answer through, up to a number of tokens. */
 export type OutputCut = {
   /** Returns the events that the client gets. Await each call before the next one. */
@@ -10,7 +13,7 @@ export type OutputCut = {
 /**
  * Truncates an answer at a limit below the upstream's minimum. After the cut only the upstream's end passes, with its reported
  * usage and `length` as the reason. A failure after the cut also ends with `length`: the customer already has everything that was
- * asked for.
+ * asked for. An upstream that never ends is not waited for: the answer then ends without a report.
  */
 export function createOutputCut(tokensMax: number, count: (text: string) => Promise<number>): OutputCut {
   /**
@@ -18,6 +21,7 @@ export function createOutputCut(tokensMax: number, count: (text: string) => Prom
    */
   const channels = new Map<string, { text: string; tokens: number }>()
   let isCut = false
+  let droppedCharacters = 0
 
   /** The longest prefix of a text that still fits after what its channel already contains. */
   async function fitting(channel: string, text: string): Promise<string> {
@@ -39,8 +43,17 @@ export function createOutputCut(tokensMax: number, count: (text: string) => Prom
     return kept
   }
 
+  function drop(event: ChatEvent): readonly ChatEvent[] {
+    if (event.type === 'finish' || event.type === 'failed') {
+      return [{ type: 'finish', reason: 'length', ...('usage' in event && { usage: event.usage }) }]
+    }
+    if ('text' in event) droppedCharacters += event.text.length
+    if (event.type === 'tool-call') droppedCharacters += event.name.length
+    return droppedCharacters > droppedCharactersMax ? [{ type: 'finish', reason: 'length' }] : []
+  }
+
   async function pass(event: ChatEvent): Promise<readonly ChatEvent[]> {
-    if (isCut) return closing(event)
+    if (isCut) return drop(event)
     if (event.type === 'tool-call') {
       isCut = (await fitting(`call ${event.index}`, event.name)) !== event.name
       return isCut ? [] : [event]
@@ -56,15 +69,13 @@ export function createOutputCut(tokensMax: number, count: (text: string) => Prom
   return {
     async push(events) {
       const passed: ChatEvent[] = []
-      for (const event of events) passed.push(...(await pass(event)))
+      for (const event of events) {
+        passed.push(...(await pass(event)))
+        if (passed.at(-1)?.type === 'finish') break
+      }
       return passed
     },
   }
-}
-
-function closing(event: ChatEvent): readonly ChatEvent[] {
-  if (event.type !== 'finish' && event.type !== 'failed') return []
-  return [{ type: 'finish', reason: 'length', ...('usage' in event && { usage: event.usage }) }]
 }
 
 /** The largest fitting length below `tooLong`, by binary search. Zero always fits. */

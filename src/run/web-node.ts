@@ -178,7 +178,7 @@ function servingParts(
   const checkpoints = new Checkpoints({
     holds,
     everyMs: config.checkpointMs,
-    onError: (error) => log.warn({ err: error }, 'open streams could not be checkpointed'),
+    onError: (error) => log.warn({ err: error }, 'open answers could not be checkpointed'),
   })
   stack.defer(() => checkpoints.stop())
   const charging: ServingParts['charging'] = {

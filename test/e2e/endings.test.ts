@@ -205,20 +205,29 @@ for (const stream of [false, true]) {
   })
 }
 
-test('an upstream that does not stop at max_tokens, streamed: cut, billed at the asked count, and stopped', async () => {
-  const { row, body } = await ask(
-    (exchange) => {
-      exchange.send(created)
-      const pour = setInterval(() => exchange.send(text(`${'word '.repeat(400)}`)), 1)
-      void exchange.hungUp.then(() => clearInterval(pour))
-    },
-    { max_tokens: 20, stream: true },
-  )
-  assertCharge(row, 'succeeded', countedInput + 5 * 20, 'counted')
-  assert.equal(row.finish_reason, 'length')
-  assert.match(body, /"finish_reason":"length"/)
-  await suite.upstream.exchanges.at(-1)!.hungUp
-})
+for (const [max_tokens, stream] of [
+  [20, true],
+  [20, false],
+  [3, true],
+  [3, false],
+] as const) {
+  const form = stream ? 'streamed' : 'buffered'
+
+  test(`an upstream that does not stop at ${max_tokens} tokens, ${form}: cut, billed at the asked count, and stopped`, async () => {
+    const { row, body } = await ask(
+      (exchange) => {
+        exchange.send(created)
+        const pour = setInterval(() => exchange.send(text(`${'word '.repeat(400)}`)), 1)
+        void exchange.hungUp.then(() => clearInterval(pour))
+      },
+      { max_tokens, stream },
+    )
+    assertCharge(row, 'succeeded', countedInput + 5 * max_tokens, 'counted')
+    assert.equal(row.finish_reason, 'length')
+    assert.match(body, /"finish_reason":"length"/)
+    await suite.upstream.exchanges.at(-1)!.hungUp
+  })
+}
 
 test('fewer tokens than the upstream’s minimum: cut and billed at the asked count', async () => {
   const usage = { input_tokens: 10, output_tokens: 16, total_tokens: 26 }
