@@ -406,7 +406,7 @@ create table replays (
   created_at timestamptz not null default clock_timestamp(),
   primary key (partition, account_id, key_hash)
 );
-create index replays_by_age on replays (created_at);
+create index replays_by_age on replays (is_keyed, created_at);
 create index replays_wanted on replays (node) where wanted_at is not null;
 comment on table  replays is 'Requests that a client may send again: a retry joins the running attempt or gets its answer, and pays nothing. Claimed before the hold; the answer comes with the end. Deleted after a day.';
 comment on column replays.earlier_id is 'Attempt that this request replaces: part of its charge is refunded when this request is delivered.';

@@ -3,6 +3,7 @@ import { readClock } from '../db/clock.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { listPartitions } from './accounts.ts'
+import { deletedAtOnce, untilFewer } from './events.ts'
 import type { Payer } from './hold-calls.ts'
 import { isAlive } from './nodes.ts'
 import { earliestRequestIdSql, type RequestId } from './request-id.ts'
@@ -210,6 +211,7 @@ export async function deleteAnswers(
 }
 
 const sdkAnswerHours = 1
+const bytesMsMax = 60_000
 
 /**
  * Deletes answers after `hours` (those of SDK retries after one hour), and the oldest of accounts that store more than `bytesMax`.
@@ -218,17 +220,48 @@ export async function forgetReplays(database: Database, hours: number, bytesMax:
   const now = (await readClock(database)).getTime()
   const before = (age: number) => new Date(now - age * 3_600_000)
   for (const partition of await listPartitions(database)) {
-    await database.query(
-      'delete from replays where partition = $1 and created_at < case when is_keyed then $2::timestamptz else $3::timestamptz end',
-      [partition, before(hours), before(Math.min(hours, sdkAnswerHours))],
+    await forgetOld(database, partition, true, before(hours))
+    await forgetOld(database, partition, false, before(Math.min(hours, sdkAnswerHours)))
+    // Reads every stored row of the partition, but not the answers themselves.
+    const large = await database.transaction(
+      (connection) =>
+        connection.query<{ account_id: string }>(
+          `select account_id from replays where partition = $1 and answer <> ''
+            group by account_id having sum(octet_length(answer)) > $2`,
+          [partition, bytesMax],
+        ),
+      { readOnly: true, statementMaxMs: bytesMsMax },
     )
-    await database.query(
-      `delete from replays p using (
-         select account_id, key_hash, sum(octet_length(answer)) over (partition by account_id order by created_at desc, key_hash) as bytes
-           from replays where partition = $1 and answer <> '') kept
-        where p.partition = $1 and kept.bytes > $2 and p.account_id = kept.account_id and p.key_hash = kept.key_hash
-          and p.answer <> ''`,
-      [partition, bytesMax],
-    )
+    for (const { account_id } of large) await trimAnswers(database, { partition, accountId: account_id }, bytesMax)
   }
+}
+
+async function forgetOld(database: Database, partition: number, isKeyed: boolean, before: Date): Promise<void> {
+  await untilFewer(() =>
+    database.query(
+      // The age is compared twice: a retry may claim the key again before its row is locked.
+      `delete from replays p using (
+         select x.account_id, x.key_hash from replays x where x.partition = $1 and x.is_keyed = $2 and x.created_at < $3
+          order by x.created_at limit ${deletedAtOnce}) old
+        where p.partition = $1 and p.account_id = old.account_id and p.key_hash = old.key_hash and p.created_at < $3 returning 1`,
+      [partition, isKeyed, before],
+    ),
+  )
+}
+
+async function trimAnswers(database: Database, { partition, accountId }: AccountRef, bytesMax: number): Promise<void> {
+  await untilFewer(async () => {
+    // Not a subquery of the delete: with stale statistics the sums would be computed once per row.
+    const oldest = await database.query<{ key_hash: Buffer }>(
+      `select k.key_hash from (
+         select x.key_hash, sum(octet_length(x.answer)) over (order by x.created_at desc, x.key_hash) as bytes
+           from replays x where x.partition = $1 and x.account_id = $2 and x.answer <> '') k
+        where k.bytes > $3 limit ${deletedAtOnce}`,
+      [partition, accountId, bytesMax],
+    )
+    return database.query(
+      `delete from replays where partition = $1 and account_id = $2 and key_hash = any ($3::bytea[]) and answer <> '' returning 1`,
+      [partition, accountId, oldest.map((row) => row.key_hash)],
+    )
+  })
 }

@@ -5,7 +5,9 @@ import { assertBooksBalance } from '../../test/support/audit.ts'
 import { charge, hold, holdCall, openLedger, openPayer, voided } from '../../test/support/ledger.ts'
 import { testDatabase } from '../../test/support/postgres.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
-import type { Hold } from './hold-calls.ts'
+import type { Database } from '../db/database.ts'
+import type { Hold, Payer } from './hold-calls.ts'
+import { forgetReplays } from './replays.ts'
 import { createRequestId } from './request-id.ts'
 import { createRequestMonths, findRequest, forgetRefusals } from './requests.ts'
 
@@ -39,6 +41,66 @@ test('old refusals are deleted, recent ones and everything with money stay, and 
   assert.deepEqual(ids.toSorted(), [young, open.requestId, paid.requestId].toSorted())
   await assertBooksBalance(ledger.database)
   await holds.end(voided(open))
+})
+
+/** Stores answers of 60 bytes, the n-th of them claimed `hours` and n seconds ago. */
+async function storeAnswers(payer: Payer, count: number, isKeyed: boolean, hours: number): Promise<void> {
+  await ledger.database.query(
+    `insert into replays (partition, account_id, key_hash, body_hash, key_id, request_id, node, answer, is_keyed, created_at)
+     select $1, $2, sha256(concat($5::boolean, '-', $6::int, '-', n)::bytea), sha256(''), $3::uuid, $3, $3, repeat('a', 60), $5,
+            now() - $6::int * interval '1 hour' - n * interval '1 second'
+       from generate_series(1, $4::int) n`,
+    [payer.partition, payer.accountId, payer.keyId, count, isKeyed, hours],
+  )
+}
+
+async function countAnswers({ accountId }: Payer): Promise<number> {
+  const [row] = await ledger.database.query<{ count: number }>(
+    'select count(*)::int as count from replays where account_id = $1',
+    [accountId],
+  )
+  return row!.count
+}
+
+// The plans of a worker are not seen from the coordinator.
+const isOnCluster = process.env.TEST_CITUS_WORKERS !== undefined
+test('expired answers are found among many by index only, and deleted in chunks', async () => {
+  const { database } = ledger
+  const payer = await openPayer(database, 0n)
+  await storeAnswers(payer, 12_000, true, 2)
+  await storeAnswers(payer, 20, true, 25)
+  await storeAnswers(payer, 20, false, 2)
+  await storeAnswers(payer, 20, false, 0)
+  await database.query('analyze replays')
+  const plans: string[] = []
+  const explaining = {
+    async query(statement: string, values: readonly unknown[]) {
+      if (!statement.includes('delete')) return database.query(statement, values)
+      const rows = await database.query<{ 'QUERY PLAN': string }>(`explain ${statement}`, values)
+      plans.push(rows.map((row) => row['QUERY PLAN']).join('\n'))
+      return []
+    },
+    transaction: async () => [],
+  } as unknown as Database
+  await forgetReplays(explaining, 24, 1e9)
+  assert.ok(plans.length > 0)
+  if (!isOnCluster) assert.doesNotMatch(plans.join('\n'), /Seq Scan/)
+  await forgetReplays(database, 24, 1e9)
+  assert.equal(await countAnswers(payer), 12_020)
+  await forgetReplays(database, 1, 1e9)
+  assert.equal(await countAnswers(payer), 20, 'more than one chunk')
+})
+
+test('an account that stores too much loses its oldest answers, and only that account does', async () => {
+  const { database } = ledger
+  const [large, small] = [await openPayer(database, 0n), await openPayer(database, 0n)]
+  await storeAnswers(large, 5, true, 2)
+  await storeAnswers(large, 2, true, 0)
+  await storeAnswers(small, 3, true, 2)
+  await forgetReplays(database, 24, 180)
+  assert.deepEqual([await countAnswers(large), await countAnswers(small)], [3, 3])
+  await forgetReplays(database, 1, 180)
+  assert.deepEqual([await countAnswers(large), await countAnswers(small)], [2, 0], 'the newest stayed')
 })
 
 test('a request is stored with its month, also one with another timestamp', async (t) => {
