@@ -213,7 +213,7 @@ for (const [max_tokens, stream] of [
 ] as const) {
   const form = stream ? 'streamed' : 'buffered'
 
-  test(`an upstream that does not stop at ${max_tokens} tokens, ${form}: cut, billed at the asked count, and stopped`, async () => {
+  test(`an upstream that does not stop at max_tokens (${max_tokens}), ${form}: cut, billed at the asked count, and stopped`, async () => {
     const { row, body } = await ask(
       (exchange) => {
         exchange.send(created)
