@@ -17,7 +17,7 @@ import {
 } from '../../test/support/ledger.ts'
 import { testDatabase } from '../../test/support/postgres.ts'
 import { newWallet, payFor, signedPayment } from '../../test/support/wallet-payments.ts'
-import type { Database } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { findKey, updateKey } from '../identity/api-keys.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { findRecentViolations, findViolations } from './audit.ts'
@@ -182,7 +182,7 @@ test('a month that is not over, or has open, retried or unpaid requests, is not 
   await assert.rejects(sealMonth(database, monthOf(new Date()), noLeaves), /is not over/)
   const id = createRequestId(payer.partition, startOfMonth(month).getTime())
   const open = (await place(holds, payer, 100n, id)) as { hold: Hold }
-  await assert.rejects(sealMonth(database, month, noLeaves), /open or can be retried/)
+  await assert.rejects(sealMonth(database, month, noLeaves), /1 open requests/)
   await holds.end(voided(open.hold))
   // It cost nothing, and waits for later charges to be paid with: the seal asks for a payment of 0.
   await assert.rejects(sealMonth(database, month, noLeaves), /1 accounts have requests .* not paid/)
@@ -198,6 +198,53 @@ test('a month that is not over, or has open, retried or unpaid requests, is not 
   await database.query(`update payments set state = 'completed', root = decode(repeat('11', 32), 'hex')`)
   await sealMonth(database, month, noLeaves)
   await assertBooksBalance(database)
+})
+
+/** A database that calls `act` before each statement with these words, which may return another statement in its place. */
+function intercepting(database: Database, words: string, act: () => Promise<string | undefined>): Database {
+  const around = (connection: Connection): Connection => ({
+    execute: (script) => connection.execute(script),
+    queryPrepared: (name, text, values) => connection.queryPrepared(name, text, values),
+    async query(text, values) {
+      const other = text.includes(words) ? await act() : undefined
+      return other === undefined ? connection.query(text, values) : connection.query(other)
+    },
+  })
+  return {
+    ...around(database),
+    transaction: (work, options) => database.transaction((connection) => work(around(connection)), options),
+    close: () => database.close(),
+  }
+}
+
+test('requests can begin while a seal looks for requests that can be retried, of which there must be none', async (t) => {
+  const { database, holds, payer } = await openMonths(t)
+  const cancelled = await request(holds, payer, month, 60n, cancelledByClient)
+  await serveAgain(database, holds, payer, [cancelled, 60n])
+  await pay(database, [payer])
+  let looks = 0
+  const watched = intercepting(database, 'from replays', async () => {
+    await database.transaction((other) => other.execute('lock table accounts in row exclusive mode nowait'))
+    looks += 1
+    return undefined
+  })
+  await assert.rejects(sealMonth(watched, month, noLeaves), /1 requests that can be retried/)
+  await database.query('delete from replays')
+  await sealMonth(watched, month, noLeaves)
+  assert.equal(looks, 2)
+})
+
+test('a seal that finds the database slow lets requests begin, and tries again', async (t) => {
+  const { database, holds, payer } = await openMonths(t)
+  await request(holds, payer, month)
+  await pay(database, [payer])
+  let looks = 0
+  const slow = intercepting(database, 'from holds', async () => {
+    looks += 1
+    return looks === 1 ? 'select pg_sleep(3600)' : undefined
+  })
+  assert.equal((await sealMonth(slow, month, noLeaves)).requests, 1)
+  assert.ok(looks > 1)
 })
 
 test('months are sealed and dropped in order, an empty one and rows outside of their partition included', async (t) => {

@@ -86,27 +86,42 @@ async function checkOrder(database: Database, { month, first }: MonthRange): Pro
   }
 }
 
-/** From here on no request of the month is accepted. While this checks for open ones, briefly no request can begin at all. */
+/**
+ * From here on no request of the month is accepted. While this checks for open ones, briefly no request can begin at all. Retries are
+ * searched for without that lock: stored answers are many, and a retry gets an id of its own.
+ */
 async function closeMonth(database: Database, { month, until }: MonthRange): Promise<void> {
-  await retryLocked(() =>
-    database.transaction(async (connection) => {
-      await connection.execute(`set local lock_timeout = ${lockMsMax}`)
-      // Placing a hold locks accounts first and then reads closed_before.
-      await connection.execute('lock table accounts in exclusive mode')
-      const open = await connection.query<{ id: RequestId }>(
-        `select h.id from holds h where h.id < $1
-          union all
-         select p.request_id from replays p where p.request_id < $1 or p.earlier_id < $1 limit 1000`,
-        [until],
-      )
-      if (open.length > 0) {
-        throw new MonthError(
-          `${month} has ${open.length} requests that are open or can be retried. Retries are possible for a day (REPLAY_HOURS). Try again later.`,
-        )
-      }
-      await connection.query('update ledger_state set closed_before = greatest(closed_before, $1)', [until])
-    }),
+  await retryLocked(
+    () =>
+      database.transaction(async (connection) => {
+        await connection.execute(`set local lock_timeout = ${lockMsMax}`)
+        // Placing a hold locks accounts first and then reads closed_before.
+        await connection.execute(`lock table accounts in exclusive mode; set local statement_timeout = ${lockMsMax}`)
+        const open = await connection.query<{ id: RequestId }>('select h.id from holds h where h.id < $1 limit 1000', [
+          until,
+        ])
+        if (open.length > 0) throw new MonthError(`${month} has ${open.length} open requests. Try again later.`)
+        await connection.query('update ledger_state set closed_before = greatest(closed_before, $1)', [until])
+      }),
+    (error) => isLockTimeout(error) || isStatementTimeout(error),
   )
+  const retried = await database.transaction(
+    (connection) =>
+      connection.query<{ request_id: RequestId }>(
+        'select p.request_id from replays p where p.request_id < $1 or p.earlier_id < $1 limit 1000',
+        [until],
+      ),
+    { readOnly: true, statementMaxMs: sealMsMax },
+  )
+  if (retried.length > 0) {
+    throw new MonthError(
+      `${month} has ${retried.length} requests that can be retried. Retries are possible for a day (REPLAY_HOURS). Try again later.`,
+    )
+  }
+}
+
+function isStatementTimeout(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === '57014'
 }
 
 /** Every entry of the month must be in a payment that is final on chain, with a signed root. The service pays the unpaid ones. */
@@ -321,12 +336,12 @@ const lockAttemptsMax = 30
 const lockPauseMs = 500
 
 /** Retries with short lock timeouts, so that readers and writers can run in between. */
-async function retryLocked(work: () => Promise<void>): Promise<void> {
+async function retryLocked(work: () => Promise<void>, isBusy = isLockTimeout): Promise<void> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await work()
     } catch (error) {
-      if (!isLockTimeout(error)) throw error
+      if (!isBusy(error)) throw error
       if (attempt === lockAttemptsMax) throw new MonthError(busy)
     }
     await pause(lockPauseMs)
