@@ -28,6 +28,27 @@ test('a withdrawal long after the sign-in asks for a new one over the form, and 
   await page.locator('[data-testid=balance-pill][data-available="15000000"]').waitFor()
   assert.equal(await row.count(), 1, 'one form is one payment')
   await page.getByTestId('withdraw').getByText('based on the one withdrawal made so far').waitFor()
+
+  // Another amount, or the same one after it succeeded, is another withdrawal.
+  await page.route('**/api/withdrawals', async (route) => {
+    if (route.request().method() !== 'POST') return route.fallback()
+    await route.fetch()
+    await route.abort()
+    await page.unroute('**/api/withdrawals')
+  })
+  const withdraw = async (amount: string) => {
+    await page.getByTestId('withdraw').getByLabel('Amount').fill(amount)
+    await page.getByRole('button', { name: 'Review withdrawal' }).click()
+    await confirm.getByRole('button', { name: `Withdraw ${amount} USDC` }).click()
+  }
+  await withdraw('4')
+  await confirm.getByText('The service did not respond').waitFor()
+  await confirm.getByRole('button', { name: 'Cancel' }).click()
+  for (const amount of ['3', '3']) {
+    await withdraw(amount)
+    await confirm.waitFor({ state: 'detached' })
+  }
+  await page.locator('[data-testid=balance-pill][data-available="5000000"]').waitFor()
 })
 
 test('after signing in as another account, nothing is withdrawn or shown', async () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import jsQr from 'jsqr'
-import type { Page } from 'playwright-core'
+import type { Page, Route } from 'playwright-core'
 import { until } from '../support/until.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { availableBalance, createKey, openAccountWithPasskey, signInAsDeveloper } from './person.ts'
@@ -70,9 +70,31 @@ test('money is not withdrawn to four kinds of bad address; to a good one it is p
   const good = '0x70997970C51812dc3A010C7d01b50e0d17dc79C8'
   await form.getByLabel('To').fill(good)
   await form.getByRole('button', { name: 'Review withdrawal' }).click()
+  // The service makes the withdrawal, and its answer is lost. Whatever the user does then, it is one withdrawal.
+  const { promise: escaped, resolve: loseAnswer } = Promise.withResolvers<void>()
+  const loseOnce = async (route: Route) => {
+    if (route.request().method() !== 'POST') return route.fallback()
+    await route.fetch()
+    await escaped
+    await route.abort()
+    await page.unroute('**/api/withdrawals', loseOnce)
+  }
+  await page.route('**/api/withdrawals', loseOnce)
+  await confirm(page, good)
+  const dialog = page.getByRole('dialog', { name: 'Confirm withdrawal' })
+  await dialog.locator('button[aria-busy=true]').waitFor()
+  for (const _ of [1, 2]) await page.keyboard.press('Escape')
+  assert.ok(await dialog.getByRole('button', { name: 'Cancel' }).isDisabled())
+  assert.ok(await dialog.getByRole('button', { name: 'Close' }).isDisabled())
+  loseAnswer()
+  await dialog.getByText('The service did not respond').waitFor()
+  await page.keyboard.press('Escape')
+  await dialog.waitFor({ state: 'detached' })
+  await form.getByRole('button', { name: 'Review withdrawal' }).click()
   await confirm(page, good)
   const row = page.locator('[data-testid=withdrawal-row][data-state=confirmed]')
   await row.waitFor()
+  assert.equal(await page.getByTestId('withdrawal-row').count(), 1, 'sent twice, made once')
   assert.match((await row.locator('code').last().getAttribute('title'))!, /^0x[0-9a-f]{64}$/)
   await page.locator('[data-testid=balance-pill][data-available="15000000"]').waitFor()
 })

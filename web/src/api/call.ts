@@ -7,12 +7,17 @@ type AnyInput = {
   readonly body?: unknown
 }
 
+/** Dialogs wait for the outcome of a call, so every call ends. The service answers much sooner than this. */
+const callMsMax = 90_000
+
 /** Calls one operation of the service and returns its answer, or throws what the service said against it. */
 export async function call<Name extends Operation>(
   name: Name,
   ...[input = {} as Input<Name>, options = {}]: Rest<Name>
 ): Promise<Answer<Name>> {
-  const response = await request(name, input as AnyInput, options)
+  const deadline = AbortSignal.timeout(callMsMax)
+  const signal = options.signal === undefined ? deadline : AbortSignal.any([options.signal, deadline])
+  const response = await request(name, input as AnyInput, { ...options, signal })
   return (response.status === 204 ? undefined : await response.json()) as Answer<Name>
 }
 
@@ -46,7 +51,7 @@ export async function request(
     ...(body !== undefined && { body: JSON.stringify(body) }),
     ...(signal !== undefined && { signal }),
   }).catch((cause: unknown) => {
-    if (signal?.aborted) throw cause
+    if (signal?.aborted && signal.reason.name !== 'TimeoutError') throw cause
     throw new UnreachableError(cause)
   })
   if (!response.ok) throw await refusalOf(response)

@@ -4,13 +4,15 @@ import { classNames } from './class-names.ts'
 
 /**
  * A modal on the browser's own `<dialog>`: it traps focus, closes on Escape, gives focus back. `onClose` is asked for every
- * way out; a dialog that must not be left yet simply stays open.
+ * way out; a dialog that must not be left yet simply stays open. While it is `busy`, there is no way out: what is sent moves money
+ * or returns a secret, and its outcome must be seen.
  */
 export function Dialog({
   title,
   onClose,
   children,
   wide = false,
+  busy = false,
   footer,
   testId,
 }: {
@@ -18,6 +20,7 @@ export function Dialog({
   onClose: () => void
   children: ReactNode
   wide?: boolean
+  busy?: boolean
   footer?: ReactNode
   testId?: string
 }) {
@@ -30,6 +33,9 @@ export function Dialog({
     element.querySelector<HTMLElement>('[data-body] :is(input, select, textarea)')?.focus()
     return () => element.close()
   }, [])
+  const leave = () => {
+    if (!busy) onClose()
+  }
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: Escape is the keyboard's way out, and the browser hears it.
     <dialog
@@ -38,10 +44,16 @@ export function Dialog({
       data-testid={testId}
       onCancel={(event) => {
         event.preventDefault()
-        onClose()
+        leave()
+      }}
+      onClose={() => {
+        // Chromium closes it on a second Escape without a cancel event.
+        if (dialog.current === null || dialog.current.open) return
+        dialog.current.showModal()
+        leave()
       }}
       onClick={(event) => {
-        if (event.target === dialog.current) onClose()
+        if (event.target === dialog.current) leave()
       }}
       className={classNames(
         // A dialog inherits from where it stands, such as a cell that is aligned to the right; it is read from the left.
@@ -54,7 +66,7 @@ export function Dialog({
           <h2 id={titleId} className="text-lg">
             {title}
           </h2>
-          <IconButton icon="cross" label="Close" onClick={onClose} className="-mr-2" />
+          <IconButton icon="cross" label="Close" onClick={leave} disabled={busy} className="-mr-2" />
         </header>
         <div data-body className="overflow-y-auto px-6 py-4">
           {children}

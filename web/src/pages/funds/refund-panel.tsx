@@ -14,17 +14,24 @@ import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Facts, Panel } from '../../ui/panel.tsx'
 import { isAmount } from '../keys/key-terms.ts'
 
-/** Unused credit back to the wallet that paid it. One dialog, one payment, however often it is sent. */
+/** An empty amount refunds all of the credit. */
+type Agreed = { readonly amount: string; readonly idempotencyKey: string }
+
+/** Unused credit back to the wallet that paid it. One form, one payment, however often it is reviewed and sent. */
 export function RefundPanel({ session, wallet, balance }: { session: Session; wallet: string; balance: Balance }) {
   const credit = atomic(balance.available_atomic)
   const [amount, setAmount] = useState('')
   const [tried, setTried] = useState(false)
+  const [agreed, setAgreed] = useState<Agreed>()
   const [confirming, setConfirming] = useState(false)
   const problem = amountProblem(amount, credit)
   const submit = (event: FormEvent) => {
     event.preventDefault()
     setTried(true)
-    if (problem === undefined) setConfirming(true)
+    if (problem !== undefined) return
+    // The outcome of an earlier attempt may be unknown: the same form keeps its key until it has succeeded.
+    if (agreed?.amount !== amount) setAgreed({ amount, idempotencyKey: crypto.randomUUID() })
+    setConfirming(true)
   }
   if (!hasRole(session, 'owner')) {
     return (
@@ -59,15 +66,16 @@ export function RefundPanel({ session, wallet, balance }: { session: Session; wa
           </Button>
         </div>
       </form>
-      {confirming && (
+      {confirming && agreed !== undefined && (
         <ConfirmDialog
-          amount={amount === '' ? undefined : amount}
+          agreed={agreed}
           credit={credit}
           wallet={wallet}
           chain={session.chain?.name ?? 'the chain'}
           onClose={() => setConfirming(false)}
           onDone={() => {
             setConfirming(false)
+            setAgreed(undefined)
             setTried(false)
             setAmount('')
           }}
@@ -86,8 +94,7 @@ function amountProblem(amount: string, credit: bigint): string | undefined {
 }
 
 type ConfirmProps = {
-  /** Undefined: all of it. */
-  amount: string | undefined
+  agreed: Agreed
   credit: bigint
   wallet: string
   chain: string
@@ -95,16 +102,15 @@ type ConfirmProps = {
   onDone: () => void
 }
 
-function ConfirmDialog({ amount, credit, wallet, chain, onClose, onDone }: ConfirmProps) {
+function ConfirmDialog({ agreed: { amount, idempotencyKey }, credit, wallet, chain, onClose, onDone }: ConfirmProps) {
   const client = useQueryClient()
   const announce = useAnnounce()
   const askSignIn = useAskSignIn()
-  const [idempotencyKey] = useState(() => crypto.randomUUID())
   const refund = useMutation({
     mutationFn: (): Promise<Withdrawal> =>
       call(
         'createWalletRefund',
-        { body: amount === undefined ? {} : { amount } },
+        { body: amount === '' ? {} : { amount } },
         { headers: { 'idempotency-key': idempotencyKey } },
       ),
     onSuccess: () => {
@@ -121,11 +127,14 @@ function ConfirmDialog({ amount, credit, wallet, chain, onClose, onDone }: Confi
     <Dialog
       title="Confirm refund"
       onClose={onClose}
+      busy={refund.isPending}
       footer={
         <>
-          <Button onClick={onClose}>Cancel</Button>
+          <Button onClick={onClose} disabled={refund.isPending}>
+            Cancel
+          </Button>
           <Button variant="primary" onClick={() => refund.mutate()} busy={refund.isPending}>
-            Refund {amount === undefined ? 'all credit' : `${amount} USDC`}
+            Refund {amount === '' ? 'all credit' : `${amount} USDC`}
           </Button>
         </>
       }
@@ -136,7 +145,7 @@ function ConfirmDialog({ amount, credit, wallet, chain, onClose, onDone }: Confi
             [
               'Amount',
               <span key="amount" className="num">
-                {amount === undefined ? `All credit, now ${formatExact(credit)}` : formatExact(parse(amount))}
+                {amount === '' ? `All credit, now ${formatExact(credit)}` : formatExact(parse(amount))}
               </span>,
             ],
             ['Fee', 'None'],

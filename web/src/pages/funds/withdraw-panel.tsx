@@ -22,14 +22,15 @@ import { usualTime } from './withdrawal-time.ts'
 type Props = { session: Session; account: Account; balance: Balance }
 type Form = { readonly amount: string; readonly address: string }
 /** What the person agreed to. It stays as it was read, also when the account changes underneath. */
-type Agreed = Form & { readonly isNewAddress: boolean }
+type Agreed = Form & { readonly isNewAddress: boolean; readonly idempotencyKey: string }
 
-/** Money out, to the registered owner address. One form, one payment, however often it is sent. */
+/** Money out, to the registered owner address. One form, one payment, however often it is reviewed and sent. */
 export function WithdrawPanel({ session, account, balance }: Props) {
   const [amount, setAmount] = useState('')
   const [typedAddress, setTypedAddress] = useState<string>()
   const [tried, setTried] = useState(false)
-  const [confirming, setConfirming] = useState<Agreed>()
+  const [agreed, setAgreed] = useState<Agreed>()
+  const [confirming, setConfirming] = useState(false)
   const form: Form = { amount, address: typedAddress ?? account.owner_address ?? '' }
   const available = atomic(balance.available_atomic)
   const feeMax = atomic(balance.withdrawal_fee_max_atomic)
@@ -40,8 +41,12 @@ export function WithdrawPanel({ session, account, balance }: Props) {
   const submit = (event: FormEvent) => {
     event.preventDefault()
     setTried(true)
-    if (problems.amount === undefined && problems.address === undefined)
-      setConfirming({ ...form, isNewAddress: account.owner_address === null })
+    if (problems.amount !== undefined || problems.address !== undefined) return
+    // The outcome of an earlier attempt may be unknown: the same form keeps its key until it has succeeded.
+    const isSame = agreed?.amount === form.amount && agreed.address === form.address
+    const idempotencyKey = isSame ? agreed.idempotencyKey : crypto.randomUUID()
+    setAgreed({ ...form, isNewAddress: account.owner_address === null, idempotencyKey })
+    setConfirming(true)
   }
   if (!session.features.withdrawals) {
     return (
@@ -96,16 +101,17 @@ export function WithdrawPanel({ session, account, balance }: Props) {
           <Button type="submit">Review withdrawal</Button>
         </div>
       </form>
-      {confirming !== undefined && (
+      {confirming && agreed !== undefined && (
         <ConfirmDialog
-          agreed={confirming}
+          agreed={agreed}
           feeMax={feeMax}
           time={time}
           session={session}
           account={account}
-          onClose={() => setConfirming(undefined)}
+          onClose={() => setConfirming(false)}
           onDone={() => {
-            setConfirming(undefined)
+            setConfirming(false)
+            setAgreed(undefined)
             setTried(false)
             setAmount('')
           }}
@@ -174,7 +180,6 @@ function ConfirmDialog({
   const client = useQueryClient()
   const announce = useAnnounce()
   const askSignIn = useAskSignIn()
-  const [idempotencyKey] = useState(() => crypto.randomUUID())
   const [typed, setTyped] = useState('')
   const lastFour = agreed.address.slice(-4)
   const withdraw = useMutation({
@@ -186,7 +191,7 @@ function ConfirmDialog({
       return call(
         'createWithdrawal',
         { body: { amount: agreed.amount, recipient: agreed.address } },
-        { headers: { 'idempotency-key': idempotencyKey } },
+        { headers: { 'idempotency-key': agreed.idempotencyKey } },
       )
     },
     onSuccess: () => {
@@ -203,9 +208,12 @@ function ConfirmDialog({
     <Dialog
       title="Confirm withdrawal"
       onClose={onClose}
+      busy={withdraw.isPending}
       footer={
         <>
-          <Button onClick={onClose}>Cancel</Button>
+          <Button onClick={onClose} disabled={withdraw.isPending}>
+            Cancel
+          </Button>
           <Button
             variant="primary"
             disabled={agreed.isNewAddress && typed.toLowerCase() !== lastFour.toLowerCase()}
