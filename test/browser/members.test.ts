@@ -90,13 +90,18 @@ test('a switch of accounts in one window reaches the other windows of the browse
     return ((await answer.json()) as { url: string }).url
   })
   const first = await dashboard.open()
+  await first.clock.install()
   await openAccountWithPasskey(dashboard, first)
   await first.goto(`${dashboard.origin}/keys`)
   await first.getByRole('heading', { name: 'Keys', level: 1 }).waitFor()
+  // However long the page has been open, it knows which account it shows.
+  await first.clock.fastForward('06:00')
   const second = await first.context().newPage()
   await second.goto(link)
   await second.getByRole('button', { name: 'Join as Passkey' }).click()
   await atOverview(second)
+  // It is loaded anew: nothing of the other account stays on it.
+  await atOverview(first)
   await first.getByText('Shared account').first().waitFor()
   await createKey(first, 'Made in the shared account')
   await owner.goto(`${dashboard.origin}/keys`)

@@ -39,7 +39,7 @@ export async function request(
 ): Promise<Response> {
   const [method] = routes[name]
   const { body } = input
-  const { account } = document.documentElement.dataset
+  const account = shownAccount()
   const response = await fetch(addressOf(name, input), {
     method,
     headers: {
@@ -59,11 +59,17 @@ export async function request(
 }
 
 /**
- * The account that this page shows; sent with every change. All windows of a browser share a session: after a switch in another window
- * the service refuses changes from this one.
+ * The account that this page shows, also while its session has ended; sent with every change. All windows of a browser share a session:
+ * after a switch in another window the service refuses changes from this one.
  */
-export function showAccount(accountId: string): void {
-  document.documentElement.dataset.account = accountId
+export function shownAccount(): string | undefined {
+  return document.documentElement.dataset.account
+}
+
+/** Undefined after a sign-out. */
+export function showAccount(accountId: string | undefined): void {
+  if (accountId === undefined) delete document.documentElement.dataset.account
+  else document.documentElement.dataset.account = accountId
 }
 
 /** The address of an operation, with its parameters filled in. */

@@ -1,6 +1,6 @@
 import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
-import { call } from '../api/call.ts'
+import { call, showAccount } from '../api/call.ts'
 import type { Session } from '../api/shapes.ts'
 import { forgetConversations, signedOut } from '../pages/playground/kept-conversations.ts'
 import { shorten } from '../ui/copy.tsx'
@@ -65,6 +65,7 @@ export function useSignOut() {
     onSuccess: async () => {
       window.dispatchEvent(new Event(signedOut))
       forgetConversations()
+      showAccount(undefined)
       client.clear()
       await navigate({ to: '/login' })
     },

@@ -1,13 +1,12 @@
-import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useQuery } from '@tanstack/react-query'
 import { Outlet } from '@tanstack/react-router'
 import { lazy, Suspense, useCallback, useEffect, useState } from 'react'
-import { showAccount } from '../api/call.ts'
+import { showAccount, shownAccount } from '../api/call.ts'
 import { sessionQuery } from '../api/queries.ts'
 import type { Session } from '../api/shapes.ts'
 import { ErrorPanel } from '../ui/loaded.tsx'
 import { BottomBar } from './bottom-bar.tsx'
 import { LiveUpdates } from './live.tsx'
-import { enteredKey } from './providers.tsx'
 import { Rail } from './rail.tsx'
 import { SandboxBar } from './sandbox-bar.tsx'
 import { ShortcutsDialog, useShortcuts } from './shortcuts.tsx'
@@ -20,18 +19,16 @@ const Palette = lazy(() => import('./palette.tsx').then((module) => ({ default: 
 /** Everything behind a sign-in. */
 export function AppShell() {
   const session = useQuery(sessionQuery)
-  const client = useQueryClient()
   // After the first sign-in a refused session is an expired one: the sign-in dialog opens over the page.
-  const entered = client.getQueryData(enteredKey) !== undefined
+  const entered = shownAccount() !== undefined
   useEffect(() => {
     const id = session.data?.account?.id
     if (id === undefined) return
-    const shown = client.getQueryData(enteredKey)
+    const shown = shownAccount()
     // Another window has switched accounts. Loaded anew: nothing of one account is shown beside another.
     if (shown !== undefined && shown !== id) return window.location.assign('/')
-    client.setQueryData(enteredKey, id)
     showAccount(id)
-  }, [client, session.data])
+  }, [session.data])
 
   if (session.data === undefined && session.error !== null) {
     return (

@@ -1,6 +1,6 @@
 import { MutationCache, QueryCache, QueryClient, QueryClientProvider } from '@tanstack/react-query'
 import { createContext, lazy, type ReactNode, Suspense, useContext, useState } from 'react'
-import { ApiError } from '../api/call.ts'
+import { ApiError, shownAccount } from '../api/call.ts'
 import { setSession } from '../api/queries.ts'
 import type { Session } from '../api/shapes.ts'
 import { Announcer } from '../ui/announce.tsx'
@@ -10,9 +10,6 @@ const SignInAgain = lazy(() =>
 )
 
 type Prompt = { readonly reason: 'expired' | 'recent'; readonly onDone?: (() => void) | undefined }
-
-/** Under it the id of the account whose pages are open is kept, also while its session has ended. */
-export const enteredKey = ['entered']
 
 const SignInContext = createContext<(prompt: Prompt) => void>(() => {})
 
@@ -26,7 +23,7 @@ export function Providers({ children }: { children: ReactNode }) {
   const [client] = useState(() => createQueryClient(() => setPrompt((open) => open ?? { reason: 'expired' })))
   const done = (session: Session) => {
     // Another account's pages, and its half-finished payment, are nothing to go on with.
-    if (session.account?.id !== client.getQueryData(enteredKey)) return window.location.assign('/')
+    if (session.account?.id !== shownAccount()) return window.location.assign('/')
     setPrompt(undefined)
     void setSession(client, session).then(() => client.invalidateQueries())
     prompt?.onDone?.()
@@ -53,7 +50,7 @@ function createQueryClient(onExpired: () => void): QueryClient {
   // By its code: a refused wallet or passkey is 401 too, and the session goes on.
   const notice = (error: unknown) => {
     const isExpired = error instanceof ApiError && error.code === 'session_required'
-    if (isExpired && client.getQueryData(enteredKey) !== undefined) onExpired()
+    if (isExpired && shownAccount() !== undefined) onExpired()
   }
   const client = new QueryClient({
     queryCache: new QueryCache({ onError: notice }),

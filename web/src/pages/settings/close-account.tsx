@@ -1,7 +1,7 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
-import { call } from '../../api/call.ts'
+import { call, showAccount } from '../../api/call.ts'
 import { balanceQuery } from '../../api/queries.ts'
 import type { Account, Session } from '../../api/shapes.ts'
 import { atomic, formatExact } from '../../money/format.ts'
@@ -69,6 +69,7 @@ function CloseDialog({ account, onClose }: { account: Account; onClose: () => vo
   const close = useAccountChange(async () => {
     await call('closeAccount')
     // Nothing of the account is left in this page either.
+    showAccount(undefined)
     client.clear()
     await navigate({ to: '/login', search: { closed: '1' } as never })
   }, 'The account is closed.')

@@ -1,7 +1,7 @@
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useEffect, useState } from 'react'
-import { call } from '../../api/call.ts'
+import { call, showAccount } from '../../api/call.ts'
 import { invitationQuery, sessionQuery, setSession } from '../../api/queries.ts'
 import type { Session } from '../../api/shapes.ts'
 import { usePageTitle } from '../../shell/page.tsx'
@@ -80,6 +80,7 @@ function JoinAs({
   const leave = useMutation({
     mutationFn: () => call('signOut'),
     onSuccess: async () => {
+      showAccount(undefined)
       await client.invalidateQueries({ queryKey: sessionQuery.queryKey })
       onSignedOut()
     },
