@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import OpenAI from 'openai'
-import type { Route } from 'playwright-core'
+import type { Page, Route } from 'playwright-core'
 import { dashboardSuite } from './dashboard.ts'
 import { atOverview, availableBalance, createKey, openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 import { installWallet } from './wallet.ts'
@@ -158,15 +158,36 @@ test('what belongs to another account is not there', async () => {
 
 test('when a session ends, sign-in opens over the page, and typed text stays', async () => {
   const page = await dashboard.open()
+  await page.clock.install()
   await signInAsDeveloper(dashboard, page, '/keys?create=1')
   await page.getByRole('dialog', { name: 'Create a key' }).getByLabel('Name').fill('Half typed')
+  await page.clock.fastForward('06:00')
   await page.context().clearCookies()
   await page.getByRole('dialog', { name: 'Create a key' }).getByRole('button', { name: 'Create key' }).click()
   const again = page.getByRole('dialog', { name: 'Your session has ended' })
   await again.getByRole('button', { name: 'Continue as local developer' }).click()
   await again.waitFor({ state: 'detached' })
   assert.equal(await page.getByRole('dialog', { name: 'Create a key' }).getByLabel('Name').inputValue(), 'Half typed')
+  await page.keyboard.press('Escape')
+
+  // A sign-out in another window ends the session of this one; a sign-out in this one leaves the page.
+  const other = await page.context().newPage()
+  await other.goto(dashboard.origin)
+  await signOut(other)
+  await page.clock.fastForward('06:00')
+  await page.getByRole('link', { name: 'Settings', exact: true }).first().click()
+  await again.getByRole('button', { name: 'Continue as local developer' }).click()
+  await again.waitFor({ state: 'detached' })
+  await page.getByLabel('Account name').waitFor()
+  await signOut(page)
+  assert.equal(await again.count(), 0)
 })
+
+async function signOut(page: Page): Promise<void> {
+  await page.getByRole('button', { name: /^Account: / }).click()
+  await page.getByRole('button', { name: 'Sign out' }).click()
+  await page.getByRole('heading', { name: 'Sign in', level: 1 }).waitFor()
+}
 
 test('the palette keeps what is chosen in sight, and its theme is the one that is not there', async () => {
   const page = await dashboard.open({ colorScheme: 'dark', viewport: { width: 1280, height: 900 } })

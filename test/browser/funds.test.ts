@@ -51,6 +51,21 @@ test('a withdrawal long after the sign-in asks for a new one over the form, and 
   await page.locator('[data-testid=balance-pill][data-available="5000000"]').waitFor()
 })
 
+test('a withdrawal whose session has ended keeps what was typed, and is sent after a new sign-in', async () => {
+  const page = await dashboard.open()
+  await page.clock.install()
+  const confirm = await aboutToWithdraw(page)
+  await page.clock.fastForward('01:01')
+  await page.context().clearCookies()
+  await confirm.getByRole('button', { name: 'Withdraw 10 USDC' }).click()
+  const again = page.getByRole('dialog', { name: 'Your session has ended' })
+  await again.getByRole('button', { name: 'Sign in with a passkey' }).click()
+  await again.waitFor({ state: 'detached' })
+  assert.equal(await confirm.getByLabel('Type the last four characters of the address').inputValue(), '79C8')
+  await confirm.getByRole('button', { name: 'Withdraw 10 USDC' }).click()
+  await page.locator('[data-testid=balance-pill][data-available="15000000"]').waitFor()
+})
+
 test('after signing in as another account, nothing is withdrawn or shown', async () => {
   const page = await dashboard.open()
   const confirm = await aboutToWithdraw(page)

@@ -5,7 +5,7 @@ import {
   type QueryClient,
   queryOptions,
 } from '@tanstack/react-query'
-import { call } from './call.ts'
+import { ApiError, call, shownAccount } from './call.ts'
 import type { Answer, Input } from './routes.ts'
 import type { Overview, Session } from './shapes.ts'
 
@@ -13,7 +13,13 @@ import type { Overview, Session } from './shapes.ts'
 
 export const sessionQuery = queryOptions({
   queryKey: ['session'],
-  queryFn: () => call('getSession'),
+  queryFn: async () => {
+    const session = await call('getSession')
+    if (session.signed_in || shownAccount() === undefined) return session
+    // The page keeps the session that it had: without an account it would remove its forms, and what was typed in them.
+    const message = 'Your session has ended. Sign in again.'
+    throw new ApiError(401, { message, code: 'session_required', request_id: '' })
+  },
   staleTime: 60_000,
 })
 

@@ -19,8 +19,6 @@ const Palette = lazy(() => import('./palette.tsx').then((module) => ({ default: 
 /** Everything behind a sign-in. */
 export function AppShell() {
   const session = useQuery(sessionQuery)
-  // After the first sign-in a refused session is an expired one: the sign-in dialog opens over the page.
-  const entered = shownAccount() !== undefined
   useEffect(() => {
     const id = session.data?.account?.id
     if (id === undefined) return
@@ -39,7 +37,7 @@ export function AppShell() {
     )
   }
   if (session.data === undefined) return <div aria-busy="true" />
-  if (!session.data.signed_in && !entered) return <SignedOut />
+  if (!session.data.signed_in) return <SignedOut />
   return <SignedIn session={session.data} />
 }
 

@@ -2,7 +2,6 @@ import { useQuery } from '@tanstack/react-query'
 import { sessionQuery } from '../../api/queries.ts'
 import type { Session } from '../../api/shapes.ts'
 import { Dialog } from '../../ui/dialog.tsx'
-import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { WaysIn } from './ways-in.tsx'
 
 const words = {
@@ -20,14 +19,12 @@ export function SignInAgain({
   onDone: (session: Session) => void
   onClose: () => void
 }) {
-  const session = useQuery(sessionQuery)
+  const { data: session } = useQuery(sessionQuery)
   const [title, text] = words[reason]
   return (
     <Dialog title={title} onClose={onClose} testId="sign-in-again">
       <p className="mb-4 text-muted">{text}</p>
-      <Loaded query={session} skeleton={<Skeleton lines={3} height={40} />}>
-        {(data) => <WaysIn session={data} again onSignedIn={onDone} />}
-      </Loaded>
+      {session !== undefined && <WaysIn session={session} again onSignedIn={onDone} />}
     </Dialog>
   )
 }
