@@ -3,6 +3,7 @@ import { createHmac } from 'node:crypto'
 import { appendFileSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { SmallDisk } from '../../test/faults/small-disk.ts'
 import { atEnd, type Ending } from '../../test/support/at-end.ts'
 import { address, temporaryFolder } from '../../test/support/signing.ts'
 import { OwnerRegister } from './owner-register.ts'
@@ -170,6 +171,33 @@ test('a restarted signer has all registered owners, even after it was killed in 
   assert.equal(third_.usable(account, 2_000 + waitMs)?.address, thief)
   assert.equal(third_.usable(account, 2_000 + 2 * waitMs)?.address, third)
   assert.equal(statSync(journal(folder)).mode & 0o777, 0o600)
+})
+
+test('on a full disk a change is refused whole, and the journal stays readable', async (t) => {
+  const disk = await SmallDisk.mount(1)
+  if ('refusal' in disk) return t.skip(disk.refusal)
+  atEnd(t, () => disk.unmount())
+  const owners = open(t, disk.folder)
+  const registered: string[] = []
+  const register = (journal: OwnerRegister) => {
+    const next = `${account.slice(0, -3)}${String(100 + registered.length)}`
+    journal.register(next, wallet, 0, true)
+    registered.push(next)
+  }
+  register(owners)
+  disk.fill()
+  // The last block of the journal has room for a few more lines.
+  assert.throws(
+    () => {
+      for (let line = 0; line < 100; line += 1) register(owners)
+    },
+    { code: 'ENOSPC' },
+  )
+  assert.throws(() => register(owners), { code: 'ENOSPC' })
+  disk.free()
+  register(owners)
+  const restarted = open(t, disk.folder)
+  for (const known of registered) assert.equal(restarted.usable(known, 0)?.address, wallet)
 })
 
 test('a register that was tampered with is refused', (t) => {

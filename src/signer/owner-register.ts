@@ -1,5 +1,14 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
-import { closeSync, fdatasyncSync, fsyncSync, ftruncateSync, openSync, readSync, renameSync, writeSync } from 'node:fs'
+import {
+  closeSync,
+  fdatasyncSync,
+  fsyncSync,
+  ftruncateSync,
+  openSync,
+  readSync,
+  renameSync,
+  writeFileSync,
+} from 'node:fs'
 import { dirname } from 'node:path'
 import { OperatorError } from '../errors.ts'
 import { type Address, parseAddress } from './address.ts'
@@ -111,7 +120,8 @@ export class OwnerRegister {
     const line = `${JSON.stringify({ ...entry, seal })}\n`
     // Cut off the remains of a failed append first: the journal must contain complete lines only.
     ftruncateSync(this.#descriptor, this.#bytes)
-    writeSync(this.#descriptor, line)
+    // Not `writeSync`: on a full disk it writes a part of the line and reports no error.
+    writeFileSync(this.#descriptor, line)
     fdatasyncSync(this.#descriptor)
     this.#bytes += Buffer.byteLength(line)
     this.#seal = seal
@@ -168,7 +178,8 @@ export class OwnerRegister {
     const hmac = createHmac('sha256', sealingKey)
     let bytes = 0
     const write = (text: string) => {
-      bytes += writeSync(descriptor, text)
+      writeFileSync(descriptor, text)
+      bytes += Buffer.byteLength(text)
     }
     const sealed = (text: string) => {
       hmac.update(text)
