@@ -1,3 +1,4 @@
+import { isLongerAgo } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
 import { writeEvent } from '../db/write-event.ts'
@@ -59,7 +60,7 @@ export async function findAccountsToSweep(
 
 /** Whether a sweep is so recent that the account's next small one waits. */
 function isPause(sweep: string): string {
-  return `${sweep}.state in ('confirmed', 'credited') and ${sweep}.changed_at > clock_timestamp() - ${smallSweepPause}`
+  return `${sweep}.state in ('confirmed', 'credited') and not ${isLongerAgo(`${sweep}.changed_at`, smallSweepPause)}`
 }
 
 /** SQL: until when the account's small amounts wait after its last sweep; null where they do not. */
@@ -132,8 +133,7 @@ const insertSweep = `
   select $1, $2, $3, $4::bigint, coalesce((select max(nonce) + 1 from own), 0), 'planned' from failed f
    where not exists (select from own where state in ${openSweepStates})
      and ($4::bigint >= ${smallSweepMax} or not exists (select from own where ${isPause('own')}))
-     and (f.count = 0
-          or f.last + least(interval '1 minute' * 2 ^ least(f.count - 1, 11), interval '1 day') <= clock_timestamp())
+     and (f.count = 0 or ${isLongerAgo('f.last', `least(interval '1 minute' * 2 ^ least(f.count - 1, 11), interval '1 day')`)})
   returning id`
 
 /** Sweeps under way first, then the others in sending order. */
@@ -141,7 +141,7 @@ export async function findOpenSweeps(database: Database): Promise<readonly Sweep
   const rows = await database.queryPrepared<SweepRow>(
     'find_open_sweeps',
     `select s.partition, s.id, s.account_id, a.address, s.amount, s.nonce, s.signed_tx, encode(s.tx_hash, 'hex') as tx_hash,
-            s.state, s.created_at, (extract(epoch from clock_timestamp() - s.changed_at) * 1000)::bigint as age_ms
+            s.state, s.created_at, (abs(extract(epoch from clock_timestamp() - s.changed_at)) * 1000)::bigint as age_ms
        from sweeps s join accounts a on a.partition = s.partition and a.id = s.account_id
       where s.state in ${openSweepStates}
       order by s.state = 'sent' desc, ${sweepOrder('s.amount', 's.partition', 's.account_id')}, s.created_at limit 100`,

@@ -39,7 +39,7 @@ import type { SettlementFailpoint } from '../process/failpoints.ts'
 import type { Address } from '../signer/address.ts'
 import { nonceOf } from '../signer/nonce.ts'
 import type { Signer } from '../signer/signer.ts'
-import { windowOf } from '../signer/signing-terms.ts'
+import { isWindowUsable, windowOf } from '../signer/signing-terms.ts'
 import type { PaymentTerms } from './authorization.ts'
 import { type Chain, type ChainDeposit, depositCall } from './chain.ts'
 import { comparableBlock } from './comparable-block.ts'
@@ -77,7 +77,6 @@ const gasReserveWei = 5n * 10n ** 17n
 // The comparison runs every minute, so a missed deposit is usually recent. Older blocks are searched a few chunks per run.
 const recentBlocksMax = 20_000n
 const lookBackChunksMax = 20
-const windowAgeMsMax = 7 * 24 * 60 * 60 * 1000
 
 /** Assigns deposit addresses to accounts that have none. Returns how many. */
 export async function assignAddresses({ database, signer }: DepositParts): Promise<number> {
@@ -376,12 +375,11 @@ function isNonceUsed({ chain, terms }: DepositParts, { address, accountId, nonce
 async function sendSweep(parts: DepositParts, sweep: Sweep): Promise<boolean> {
   const { database, signer, terms, usdcDomain, sender } = parts
   const { accountId, nonce: sequence, createdAt } = sweep
-  const hasWaited = Date.now() - createdAt.getTime() > windowAgeMsMax
   const message = {
     from: sweep.address as Address,
     to: terms.gatewayWallet,
     value: sweep.amount,
-    ...windowOf(hasWaited ? new Date() : createdAt),
+    ...windowOf(isWindowUsable(createdAt) ? createdAt : new Date()),
     nonce: nonceOf('deposit', accountId, terms.epoch, sequence),
   }
   const request = { account: accountId, epoch: terms.epoch, sequence, domain: usdcDomain, message }

@@ -91,6 +91,28 @@ test('a sweep that stays out of every block is replaced for a higher fee, and wh
   }
 })
 
+test('what a clock that was ahead has written delays no deposit', async () => {
+  const { bench, proxy } = deposits
+  const account = await openAccount()
+  const setAhead = (column: string) =>
+    bench.database.query(`update sweeps set ${earlier(column, "interval '-1 day'")} where account_id = $1`, [
+      account.id,
+    ])
+  await send(account.address, 200_000n)
+  proxy.fault = async ({ method }, forward) =>
+    method === 'eth_estimateGas' ? { error: { code: -32_000, message: 'not now' } } : forward()
+  await until(async () => {
+    await round()
+    return (await findOpenSweeps(bench.database)).length > 0
+  })
+  proxy.fault = undefined
+  await setAhead('created_at')
+  await untilCredited(account, 200_000n)
+  await setAhead('changed_at')
+  await send(account.address, 200_000n)
+  await untilCredited(account, 400_000n)
+})
+
 test('sweeps go one at a time, so that none takes the nonce of another', async () => {
   const accounts = [await openAccount(), await openAccount(), await openAccount()]
   for (const { address } of accounts) await send(address, 1_000_000n)
