@@ -22,14 +22,17 @@ const input = { texts: ['penny '.repeat(words)], itemCount: 1 }
 const countedInput = words + 6
 const inputTokensMax = 11_040
 
-function answered(): Bill {
-  const bill = new Bill({ model, quote: quote(model, inputTokensMax, 100), searchPerCall: 0n, input }, () => 0)
+function answered(bound = inputTokensMax): Bill {
+  const bill = new Bill({ model, quote: quote(model, bound, 100), searchPerCall: 0n, input }, () => 0)
   bill.add({ type: 'text', text: 'one two three' })
   return bill
 }
 
 /** What is billed of an answer with this report, and how often a report was refused. */
-async function billed(reported: { readonly input_tokens: number; readonly output_tokens: number }) {
+async function billed(
+  reported: { readonly input_tokens: number; readonly output_tokens: number },
+  bound = inputTokensMax,
+) {
   let refusals = 0
   const parts: ChargingParts = {
     countTokens: async (texts) => texts.flatMap((text) => text.split(' ').filter((word) => word !== '')).length,
@@ -45,7 +48,7 @@ async function billed(reported: { readonly input_tokens: number; readonly output
       hold: { payer: {} } as Parameters<typeof chargeFor>[0]['hold'],
       stream: true,
       outcome: { status: 'succeeded', finishReason: 'stop' },
-      bill: answered(),
+      bill: answered(bound),
       usage: reported,
       upstream: new UpstreamUse(),
     },
@@ -72,9 +75,25 @@ test('input above its bound is counted by us; the reported output is billed', as
   ])
 })
 
-test('a report of more input than it has bytes, or of more output than was asked for, is not billed at all', async () => {
+test('reasoning that is sent again is part of the input, although it is not among its texts', async () => {
+  const [bound, reported] = [80_000, 70_000]
+  assert.deepEqual(await billed({ input_tokens: reported, output_tokens: 80 }, bound), [
+    reported,
+    80,
+    'upstream',
+    BigInt(reported + 5 * 80),
+    0,
+  ])
+})
+
+test('the output is billed as reported, although the server adds instructions of its own to the input', async () => {
+  const reported = { input_tokens: 6 * words + 40 + 4_096, output_tokens: 80 }
+  assert.deepEqual(await billed(reported), [countedInput, 80, 'counted', BigInt(countedInput + 5 * 80), 1])
+})
+
+test('a report of more input than it can have, or of more output than was asked for, is not billed at all', async () => {
   const counted = [countedInput, 3, 'counted', BigInt(countedInput + 5 * 3), 1]
-  assert.deepEqual(await billed({ input_tokens: 6 * words + 41, output_tokens: 80 }), counted)
+  assert.deepEqual(await billed({ input_tokens: 6 * words + 41 + 4_096, output_tokens: 80 }), counted)
   assert.deepEqual(await billed({ input_tokens: 20_000, output_tokens: 101 }), counted)
   assert.deepEqual(await billed({ input_tokens: 10, output_tokens: 101 }), counted)
 })

@@ -114,14 +114,18 @@ const uncounted: RequestUsage = {
   source: 'counted',
 }
 
+/** The most that a server's own instructions and its chat template add to every input. */
+const templateTokensMax = 4_096
+
 /**
  * A report that cannot be true is not billed at all. Input above its bound can be true: another tokenizer makes more tokens than ours of
- * the same text, though never more than it has bytes. Then we count the input, because no round may cost more than planned and unused
- * output must not pay for input; the output is billed as reported.
+ * the same text, though never more than it has bytes, and a server adds text of its own. Then we count the input, because no round may
+ * cost more than planned and unused output must not pay for input; the output is billed as reported.
  */
-function isPlausible(usage: Usage, { input, maxTokens }: Round): boolean {
+function isPlausible(usage: Usage, { input, inputTokensMax, maxTokens }: Round): boolean {
   if (usage.completionTokens > Math.max(maxTokens, maxOutputTokensMin)) return false
-  return usage.promptTokens <= inputTokensLimit(input)
+  // The bound includes the reasoning of earlier rounds, which is sent again and is not among the readable texts.
+  return usage.promptTokens <= Math.max(inputTokensMax, inputTokensLimit(input)) + templateTokensMax
 }
 
 /** A lower bound: some servers report usage with their first chunk only, others with every chunk. */

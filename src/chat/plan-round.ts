@@ -2,7 +2,6 @@ import type { Bill, Round } from '../billing/bill.ts'
 import { boundInput } from '../billing/quote.ts'
 import { byteBound } from '../inference/tokens.ts'
 import {
-  inputItemCount,
   inputOf,
   type ModelRequest,
   maxOutputTokensMin,
@@ -76,7 +75,7 @@ export async function planRound(
   const maxTokens = Math.min(bill.affordableOutput(inputTokensMax), contextLength - inputTokensMax)
   if (maxTokens < maxOutputTokensMin) return undefined
   const request = requestOf(admitted, draft, maxTokens)
-  const input = { texts: readableTexts(request), itemCount: inputItemCount(request) }
+  const input = { ...inputOf(request), texts: readableTexts(request) }
   return { request, round: { input, inputTokensMax, maxTokens }, turns: turnsOf(draft), isLast: draft.isLast }
 }
 

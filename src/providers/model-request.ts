@@ -204,7 +204,7 @@ function collectTexts(value: unknown, texts: string[], left: ReadonlySet<string>
 }
 
 /** The number of things that a provider wraps in framing tokens: instructions, items, parts of an item, and tools. */
-export function inputItemCount({ instructions, messages, turns, tools }: ModelRequest): number {
+function inputItemCount({ instructions, messages, turns, tools }: ModelRequest): number {
   let count = (instructions === '' ? 0 : 1) + tools.length
   for (const message of messages) count += messageItemCount(message)
   for (const { items, unlistedCalls, results } of turns) {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type ChatRequest, parseChatRequest } from '../inference/chat-request.ts'
-import { inputItemCount, inputTexts, type RequestOptions, type Turn, toModelRequest } from './model-request.ts'
+import { inputOf, inputTexts, type RequestOptions, type Turn, toModelRequest } from './model-request.ts'
 import { toResponsesRequest } from './responses-request.ts'
 
 const models = { defaultModel: 'm', ids: ['m'], maxOutputTokens: () => 64_000 }
@@ -253,7 +253,7 @@ test('every text the upstream will count is in the texts that are priced', () =>
     'INSTRUCTION PART-A PART-B ANSWER REFUSAL CALLED ARGUMENTS RESULT TOOL DESCRIPTION SCHEMA FORMAT SHAPE SUMMARY SEALED'
   for (const word of words.split(' ')) assert.ok(texts.includes(word), word)
   // Instructions, two parts, an answer of two parts, a call, a result, the replayed item, a tool.
-  assert.equal(inputItemCount(request), 1 + 2 + 2 + 1 + 1 + 1 + 1)
+  assert.equal(inputOf(request).itemCount, 1 + 2 + 2 + 1 + 1 + 1 + 1)
 })
 
 test('the same chat gives the same bytes', () => {
