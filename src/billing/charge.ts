@@ -28,7 +28,8 @@ export type Served = {
 }
 
 export type ChargingParts = {
-  readonly countTokens: (texts: readonly string[]) => Promise<number>
+  /** The account is the one that pays. */
+  readonly countTokens: (texts: readonly string[], account: string) => Promise<number>
   readonly hiddenReasoning: HiddenReasoning
   readonly cancelAllowance: CancelAllowance
   /** The tokenizer failed: the customer is not charged for uncounted output. */
@@ -103,7 +104,7 @@ async function billedUsage(served: ServedRound, parts: ChargingParts): Promise<R
   const output = { completionTokens, reasoningTokens }
   if (usage.promptTokens <= round.inputTokensMax) return { ...usage, ...output, source: 'upstream' }
   parts.onRefusedUsage(usage, served.hold)
-  return { promptTokens: await countInput(round, parts), cachedTokens: 0, ...output, source: 'counted' }
+  return { promptTokens: await countInput(served, parts), cachedTokens: 0, ...output, source: 'counted' }
 }
 
 const uncounted: RequestUsage = {
@@ -135,16 +136,20 @@ function reportedSoFar(reported: unknown, round: Round): Pick<Usage, 'completion
   return usage
 }
 
-async function countInput({ input, inputTokensMax }: Round, parts: ChargingParts): Promise<number> {
-  return Math.min(framedTokens(await parts.countTokens(input.texts), input), inputTokensMax)
+async function countInput({ hold, bill }: ServedRound, parts: ChargingParts): Promise<number> {
+  const { input, inputTokensMax } = bill.round!
+  const tokens = input.tokens ?? (await parts.countTokens(input.texts, hold.payer.accountId))
+  return Math.min(framedTokens(tokens, input), inputTokensMax)
 }
 
-async function countUsage({ bill, upstream }: ServedRound, parts: ChargingParts): Promise<RequestUsage> {
+async function countUsage(served: ServedRound, parts: ChargingParts): Promise<RequestUsage> {
+  const { hold, bill, upstream } = served
+  const { accountId } = hold.payer
   const round = bill.round!
   const [promptTokens, answerTokens, summaryTokens] = await Promise.all([
-    countInput(round, parts),
-    parts.countTokens([bill.answerText]),
-    parts.countTokens([bill.reasoningText]),
+    countInput(served, parts),
+    parts.countTokens([bill.answerText], accountId),
+    parts.countTokens([bill.reasoningText], accountId),
   ])
   const soFar = reportedSoFar(bill.reported, round)
   // Most reasoning is never shown. Its summary is a lower bound; the size of the encrypted item is a better one.

@@ -15,6 +15,8 @@ export type Quote = {
 /** Everything that the upstream will count as input. */
 export type InputText = {
   readonly texts: readonly string[]
+  /** The tokens of the texts by our tokenizer; undefined until they are counted. */
+  readonly tokens?: number | undefined
   /** Messages, calls, results and tools: each adds a few tokens of framing. */
   readonly itemCount: number
   /** Values and properties in the schemas of tools and of the answer: the upstream rewrites schemas and adds framing to each. */

@@ -44,9 +44,8 @@ export type QuotedRequest = {
   readonly requestOptions: RequestOptions
   /** The first round's request. */
   readonly request: ModelRequest
+  /** Short input is not counted. */
   readonly input: InputText
-  /** The exact count; undefined when the input is too short to be worth counting. */
-  readonly inputTokens: number | undefined
   readonly quote: Quote
   /** The most that web searches may add to the quote; 0 when the model cannot search. */
   readonly searchMax: Usdc
@@ -170,16 +169,20 @@ export async function quoteRequest(
     model,
     offer,
     requestOptions,
-    input,
     searchMax: offer.has('web_search') ? searchMax(model, bound, prices.searchPerCall) : zero,
   }
   if (bound + chat.maxTokens <= model.contextLength) {
-    return { ...common, request, inputTokens, quote: quote(model, bound, chat.maxTokens) }
+    return { ...common, request, input: { ...input, tokens: inputTokens }, quote: quote(model, bound, chat.maxTokens) }
   }
   inputTokens ??= await countTokens(input.texts, { account, signal, tokensMax: model.contextLength })
   const maxTokens = Math.min(chat.maxTokens, contextLeft(model, inputTokens, input))
   const clamped = { ...request, maxOutputTokens: maxTokens }
-  return { ...common, request: clamped, inputTokens, quote: quote(model, bound, maxTokens) }
+  return {
+    ...common,
+    request: clamped,
+    input: { ...input, tokens: inputTokens },
+    quote: quote(model, bound, maxTokens),
+  }
 }
 
 /** The tokens that the model's context leaves for the answer. The hold and the upstream request never exceed this. */

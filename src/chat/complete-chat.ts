@@ -18,7 +18,7 @@ import type { OpenRequests } from './open-requests.ts'
 import type { AnswerEnd } from './recording.ts'
 import { RunningCost } from './running-cost.ts'
 import { answerInRounds, type LoopParts, type Serving } from './tool-loop.ts'
-import { type CountingParts, UsageSoFar } from './usage-so-far.ts'
+import { UsageSoFar } from './usage-so-far.ts'
 
 /** The receiver of the answer. */
 export type Audience = {
@@ -36,8 +36,6 @@ export type Audience = {
 export type ServingParts = LoopParts & {
   readonly checkpoints: Checkpoints
   readonly observer: Observer
-  /** Counts running streams at a lower priority than requests that are being charged. */
-  readonly counting: CountingParts
   readonly openRequests: OpenRequests
   /** Monotonic milliseconds. */
   readonly now: () => number
@@ -58,7 +56,7 @@ export async function completeChat(
   const { stream } = admitted.chat
   const bill = new Bill(admitted, parts.now)
   const upstream = new UpstreamUse()
-  const usage = new UsageSoFar(bill, parts.counting)
+  const usage = new UsageSoFar(bill, parts.counting, admitted.sharesOf)
   const billWhenLeft = followLeaving(bill, audience.attempt)
   const isPaused = () => audience.attempt?.isAbandoned === true
   const unwatch = parts.checkpoints.watch({ admitted, bill, usage, isPaused })

@@ -1,5 +1,5 @@
 import type { Bill, Round } from '../billing/bill.ts'
-import { boundInput } from '../billing/quote.ts'
+import { boundInput, type InputText } from '../billing/quote.ts'
 import { byteBound } from '../inference/tokens.ts'
 import {
   inputOf,
@@ -16,6 +16,40 @@ import { closing, notes, type ToolResult, textOf } from './tool-results.ts'
 import { answerTokensLeast, resultTokensLeast, type ToolRunner } from './tool-runner.ts'
 
 type Count = (texts: readonly string[]) => Promise<number>
+
+/**
+ * Counts the texts of a request's rounds, each once: every round repeats the conversation, which may be long, and texts are counted
+ * separately, so their tokens add up. `first` is the first round's input.
+ */
+export function countEachOnce(first: InputText, count: Count): Count {
+  const counts = new Map<string, Promise<number>>()
+  const countOne = (text: string) => {
+    const known = counts.get(text) ?? count([text])
+    counts.set(text, known)
+    return known
+  }
+  const sum = async (texts: readonly string[]) =>
+    (await Promise.all(texts.map(countOne))).reduce((total, tokens) => total + tokens, 0)
+  let firstTokens = first.tokens
+  return async (texts) => {
+    const missing = withoutThose(first.texts, texts)
+    // A single text, not a round. Rounds leave out no more than the definitions of our tools.
+    if (2 * byteBound(missing) > byteBound(first.texts)) return sum(texts)
+    firstTokens ??= await count(first.texts)
+    return firstTokens + (await sum(withoutThose(texts, first.texts))) - (await sum(missing))
+  }
+}
+
+/** The texts that are not among the others. A text that is there twice has to be among the others twice. */
+function withoutThose(texts: readonly string[], others: readonly string[]): readonly string[] {
+  const left = new Map<string, number>()
+  for (const other of others) left.set(other, (left.get(other) ?? 0) + 1)
+  return texts.filter((text) => {
+    const times = left.get(text) ?? 0
+    left.set(text, times - 1)
+    return times <= 0
+  })
+}
 
 /** A tool call and its result, in order. */
 export type PendingResult = { readonly callId: string; readonly result: ToolResult }
@@ -75,7 +109,8 @@ export async function planRound(
   const maxTokens = Math.min(bill.affordableOutput(inputTokensMax), contextLength - inputTokensMax)
   if (maxTokens < maxOutputTokensMin) return undefined
   const request = requestOf(admitted, draft, maxTokens)
-  const input = { ...inputOf(request), texts: readableTexts(request) }
+  const texts = readableTexts(request)
+  const input = { ...inputOf(request), texts, tokens: await count(texts) }
   return { request, round: { input, inputTokensMax, maxTokens }, turns: turnsOf(draft), isLast: draft.isLast }
 }
 

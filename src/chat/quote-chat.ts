@@ -46,7 +46,7 @@ export async function quoteChat(
   const { accountId: account, options } = key
   const payer: Payer = { partition: key.partition, accountId: account, keyId: key.id, x402Wallet }
   // The cache key is not counted, so any value works.
-  const { model, input, inputTokens, quote, searchMax } = await quoteRequest(parts, underKeyRules(options, chat), '', {
+  const { model, input, quote, searchMax } = await quoteRequest(parts, underKeyRules(options, chat), '', {
     account,
     signal,
     refuseUnpaid: (least, asked) => refuseUnpaid(parts, payer, least, asked),
@@ -67,7 +67,7 @@ export async function quoteChat(
     refusal: refusedByKey ?? (refusal && refusalError(refusal, { model, quote, cap, payer })),
     affordableMaxTokens: Math.max(0, affordableMaxTokens(model, quote.inputTokensMax, max(zero, room))),
     inputTokens: Math.min(
-      framedTokens(inputTokens ?? (await parts.countTokens(input.texts, { account, signal })), input),
+      framedTokens(input.tokens ?? (await parts.countTokens(input.texts, { account, signal })), input),
       quote.inputTokensMax,
     ),
   }

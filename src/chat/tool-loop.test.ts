@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
-import { type ScriptedUpstream, startScriptedUpstream } from '../../test/support/scripted-upstream.ts'
+import {
+  type ScriptedUpstream,
+  startScriptedUpstream,
+  type UpstreamExchange,
+} from '../../test/support/scripted-upstream.ts'
 import { Bill } from '../billing/bill.ts'
 import { CancelAllowance, freeCancelCostMax } from '../billing/cancel-allowance.ts'
 import { type ChargingParts, chargeFor } from '../billing/charge.ts'
@@ -9,9 +13,12 @@ import { HiddenReasoning } from '../billing/hidden-reasoning.ts'
 import { quote } from '../billing/quote.ts'
 import { UpstreamUse } from '../billing/upstream-use.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
+import { createRequestId } from '../ledger/request-id.ts'
 import { RequestWatch } from '../observe/request-watch.ts'
+import { inputOf, toModelRequest } from '../providers/model-request.ts'
 import { Router } from '../providers/router.ts'
 import { answerInRounds, type LoopParts, type Serving } from './tool-loop.ts'
+import { toolDefinitions } from './tool-offer.ts'
 
 // One request to a server of the chat-completions protocol that its client leaves. Input costs 1 atomic unit a token, output 5; the
 // provider charges half of that.
@@ -80,6 +87,7 @@ async function leave(router: Router, parts: ChargingParts, isEnough?: (event: Ch
   }
   const admitted = {
     request,
+    input,
     sharesOf: accountId,
     offer: new Set<string>(),
     model,
@@ -93,7 +101,7 @@ async function leave(router: Router, parts: ChargingParts, isEnough?: (event: Ch
       return answer
     },
   }
-  const loop = { router: asked, charging: parts, failpoint() {} } as unknown as LoopParts
+  const loop = { router: asked, charging: parts, counting: parts, failpoint() {} } as unknown as LoopParts
   const events = answerInRounds({ parts: loop, admitted, bill, upstream, clientSignal: client.signal })
   await assert.rejects(
     async () => {
@@ -171,5 +179,97 @@ for (const [what, answer, expected] of [
     const end = await leave(await routerTo(t, answer), chargingParts(), ({ type }) => type === 'text')
     assert.deepEqual([end.usage?.completionTokens, end.usage?.reasoningTokens], expected)
     assert.equal(end.charged, BigInt(inputTokens + 5 * expected[0]))
+  })
+}
+
+/** Two rounds that search, then the answer. */
+function searchTwice(exchange: UpstreamExchange): void {
+  const rounds = (exchange.body.messages as readonly { readonly role: string }[]).filter(({ role }) => role === 'tool')
+  const search = { index: 0, id: `call_${rounds.length}`, function: { name: 'web_search', arguments: '{"query":"x"}' } }
+  const isAnswer = rounds.length === 2
+  chunks(
+    delta(isAnswer ? { content: 'one' } : { tool_calls: [search] }),
+    { choices: [{ index: 0, delta: {}, finish_reason: isAnswer ? 'stop' : 'tool_calls' }] },
+    { choices: [], usage: { prompt_tokens: 5_000, completion_tokens: 1 } },
+  )(exchange)
+  exchange.outgoing.end('data: [DONE]\n\n')
+}
+
+for (const [what, searchMax] of [
+  ['a hold that is extended', 1_000_000n],
+  ['a hold that cannot be extended', 0n],
+] as const) {
+  test(`a long prompt is not counted again in later rounds: ${what}`, async (t) => {
+    const prompt = 'word '.repeat(5_000)
+    const chat = {
+      model: 'm',
+      messages: [{ role: 'user' as const, content: prompt }],
+      stream: true,
+      includeUsage: false,
+      includeCost: false,
+      maxTokens: 1_000,
+      tools: [],
+      toolChoice: 'auto' as const,
+      responseFormat: { type: 'text' as const },
+      reasoningEffort: 'low' as const,
+    }
+    const offer = new Set(['web_search'])
+    const requestOptions = { promptCacheKey: 'key', extraTools: toolDefinitions(offer) }
+    const request = toModelRequest(chat, requestOptions)
+    const input = inputOf(request)
+    const parts = chargingParts()
+    const terms = {
+      model,
+      quote: { ...quote(model, 18_000, 1_000), inputTokensMax: 6_000 },
+      searchPerCall: 1n,
+      input: { ...input, tokens: await parts.countTokens(input.texts, accountId) },
+    }
+    const hold = { payer: { accountId, partition: 0, keyId: 'key' } }
+    const admitted = { ...terms, chat, offer, requestOptions, request, searchMax, hold, sharesOf: accountId }
+    const counted: string[] = []
+    const counting = {
+      ...parts,
+      async countTokens(texts: readonly string[], account: string) {
+        assert.equal(account, accountId)
+        counted.push(...texts)
+        return parts.countTokens(texts, account)
+      },
+    }
+    const loop = {
+      router: await routerTo(t, searchTwice),
+      charging: counting,
+      counting,
+      failpoint() {},
+      holds: { extend: async () => 'extended', recordToolCall() {} },
+      web: {
+        search: {
+          search: async () => [{ title: 'Page', url: 'https://example.com', snippet: 'words '.repeat(2_000) }],
+        },
+      },
+      onToolFault: (error: unknown) => assert.fail(String(error)),
+    }
+    const bill = new Bill(terms, () => 0)
+    const events: ChatEvent[] = []
+    for await (const some of answerInRounds({
+      parts: loop as unknown as LoopParts,
+      admitted: {
+        ...admitted,
+        requestId: createRequestId(0, 0),
+        watch: new RequestWatch(() => 0, undefined),
+      } as unknown as Serving['admitted'],
+      bill,
+      upstream: new UpstreamUse(),
+      clientSignal: new AbortController().signal,
+    })) {
+      events.push(...some)
+    }
+    assert.equal(events.at(-1)?.type, 'finish')
+    assert.equal(bill.searchCalls, 2)
+    assert.ok(counted.length > 0)
+    assert.ok(!counted.includes(prompt))
+    assert.equal(new Set(counted).size, counted.length, 'no text is counted twice')
+    // What is remembered is what counting everything would give.
+    const { texts, tokens } = bill.round!.input
+    assert.equal(tokens, await parts.countTokens(texts, accountId))
   })
 }

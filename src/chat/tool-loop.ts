@@ -3,19 +3,22 @@ import { type ChargingParts, roundUsage } from '../billing/charge.ts'
 import { furtherRoundsMax } from '../billing/quote.ts'
 import type { UpstreamUse } from '../billing/upstream-use.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
-import { createOutputCut } from '../inference/cut-output.ts'
+import { createOutputCut, type OutputCut } from '../inference/cut-output.ts'
 import type { Phase } from '../observe/request-watch.ts'
 import type { Failpoint } from '../process/failpoints.ts'
 import type { ModelRequest } from '../providers/model-request.ts'
 import type { AttemptWatch, RoutedAnswer, Router } from '../providers/router.ts'
 import type { AdmittedRequest } from './admit.ts'
-import { type PendingResult, planRound, type RoundPlan } from './plan-round.ts'
+import { countEachOnce, type PendingResult, planRound, type RoundPlan } from './plan-round.ts'
 import { type RoundEnd, RoundReader } from './round-reader.ts'
 import { ToolRunner, type ToolRunnerParts } from './tool-runner.ts'
+import type { CountingParts } from './usage-so-far.ts'
 
 export type LoopParts = ToolRunnerParts & {
   readonly router: Router
   readonly charging: ChargingParts
+  /** Counts running requests at a lower priority than requests that are being charged. */
+  readonly counting: CountingParts
   readonly failpoint: Failpoint
 }
 
@@ -38,6 +41,7 @@ const roundsMax = 1 + furtherRoundsMax
  */
 export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly ChatEvent[], void, undefined> {
   const { parts, admitted, bill, upstream, clientSignal } = serving
+  const count = countEachOnce(admitted.input, (texts) => parts.counting.countTokens(texts, admitted.sharesOf))
   const delivered = { rounds: 0, textLength: 0, hasReasoning: false }
   let runner: ToolRunner | undefined
   let plan: Pick<RoundPlan, 'request' | 'turns' | 'isLast'> | undefined = {
@@ -85,7 +89,7 @@ export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly
       results,
       isLast: runner.closed || delivered.rounds >= roundsMax - 1,
     }
-    const next = await planRound({ admitted, bill, runner, count: parts.charging.countTokens }, wish)
+    const next = await planRound({ admitted, bill, runner, count }, wish)
     if (next !== undefined) bill.beginRound(next.round)
     plan = next
   }
@@ -141,17 +145,17 @@ async function askUpstream(
 function cutAnswer(
   answer: AsyncIterable<readonly ChatEvent[]>,
   request: ModelRequest,
-  { parts, admitted: { chat } }: Serving,
+  { parts, admitted: { chat, sharesOf } }: Serving,
 ): AsyncIterable<readonly ChatEvent[]> {
-  return chat.maxTokens >= request.maxOutputTokens ? answer : cutEvents(answer, chat.maxTokens, parts)
+  if (chat.maxTokens >= request.maxOutputTokens) return answer
+  const cut = createOutputCut(chat.maxTokens, (text) => parts.charging.countTokens([text], sharesOf))
+  return cutEvents(answer, cut)
 }
 
 async function* cutEvents(
   answer: AsyncIterable<readonly ChatEvent[]>,
-  tokensMax: number,
-  { charging }: LoopParts,
+  cut: OutputCut,
 ): AsyncGenerator<readonly ChatEvent[], void, undefined> {
-  const cut = createOutputCut(tokensMax, (text) => charging.countTokens([text]))
   for await (const events of answer) yield await cut.push(events)
 }
 

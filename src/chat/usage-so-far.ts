@@ -4,7 +4,7 @@ import type { HiddenReasoning } from '../billing/hidden-reasoning.ts'
 export type TokenCount = { readonly promptTokens: number; readonly completionTokens: number }
 
 export type CountingParts = {
-  readonly countTokens: (texts: readonly string[]) => Promise<number>
+  readonly countTokens: (texts: readonly string[], account: string) => Promise<number>
   readonly hiddenReasoning: HiddenReasoning
 }
 
@@ -15,6 +15,7 @@ export type CountingParts = {
 export class UsageSoFar {
   readonly #bill: Bill
   readonly #parts: CountingParts
+  readonly #account: string
   /** The round that the counts below belong to. */
   #round: Round | undefined
   #promptTokens = 0
@@ -22,9 +23,11 @@ export class UsageSoFar {
   #summaryTokens = 0
   #reading: Promise<TokenCount | undefined> = Promise.resolve(undefined)
 
-  constructor(bill: Bill, parts: CountingParts) {
+  /** `account` is the one whose share of the token counter it uses. */
+  constructor(bill: Bill, parts: CountingParts, account: string) {
     this.#bill = bill
     this.#parts = parts
+    this.#account = account
   }
 
   /** Undefined when a round ended meanwhile: the next reading includes it. Readings run one at a time. */
@@ -36,16 +39,17 @@ export class UsageSoFar {
   async #count(): Promise<TokenCount | undefined> {
     const { round, finished } = this.#bill
     if (round === undefined) return finished
-    const { countTokens, hiddenReasoning } = this.#parts
+    const { hiddenReasoning } = this.#parts
+    const count = (texts: readonly string[]) => this.#parts.countTokens(texts, this.#account)
     const fresh = this.#bill.takeFresh()
     if (this.#round !== round) {
       this.#round = round
       this.#answerTokens = 0
       this.#summaryTokens = 0
-      this.#promptTokens = await countTokens(round.input.texts)
+      this.#promptTokens = round.input.tokens ?? (await count(round.input.texts))
     }
-    this.#answerTokens += await countTokens([fresh.answer])
-    this.#summaryTokens += await countTokens([fresh.reasoning])
+    this.#answerTokens += await count([fresh.answer])
+    this.#summaryTokens += await count([fresh.reasoning])
     if (this.#bill.round !== round) return undefined
     this.#bill.noteCounted(this.#answerTokens + this.#summaryTokens)
     const hidden = hiddenReasoning.estimate(this.#bill.modelId, this.#bill.sealedBytes)

@@ -89,10 +89,20 @@ test('a long text of one account delays neither another account nor paid texts',
   const isOver = (name: string) => () => over.push(name)
   const long = count(['ordinary words '.repeat(200_000)], 'greedy').then(isOver('long'))
   const short = count(['a short text '.repeat(500)], 'honest').then(isOver('short'))
-  const paid = counter.countPaid(['paid']).then(isOver('paid'))
+  const paid = counter.countPaid(['paid'], account).then(isOver('paid'))
   await Promise.all([long, short, paid])
   assert.deepEqual(over, ['paid', 'short', 'long'])
 })
+
+for (const lane of ['countPaid', 'countOpen'] as const) {
+  test(`${lane}: a long text of one account does not delay another account`, async () => {
+    const over: string[] = []
+    const long = counter[lane](['ordinary words '.repeat(20_000)], 'greedy').then(() => over.push('long'))
+    const short = counter[lane](['a short text'], 'honest').then(() => over.push('short'))
+    await Promise.all([long, short])
+    assert.deepEqual(over, ['short', 'long'])
+  })
+}
 
 test('counting stops beyond the most tokens that matter', async () => {
   const tokens = await counter.count(['word '.repeat(800_000)], { account, tokensMax: 5_000 })
@@ -140,7 +150,7 @@ test('paid texts are counted before unpaid ones, and never refused', async () =>
   const ask = (_: unknown, number: number) => count(['one'], `of ${number}`).then(() => order.push('unpaid'))
   const strangers = Array.from({ length: 1_000 }, ask)
   await assert.rejects(count(['one']), OverloadedError)
-  const paid = Array.from({ length: 2_000 }, () => counter.countPaid(['one']).then(() => order.push('paid')))
+  const paid = Array.from({ length: 2_000 }, () => counter.countPaid(['one'], account).then(() => order.push('paid')))
   await Promise.all([...strangers, ...paid])
   // First the slices in progress, then paid work.
   assert.deepEqual(new Set(order.slice(16, 2_016)), new Set(['paid']))
@@ -148,7 +158,7 @@ test('paid texts are counted before unpaid ones, and never refused', async () =>
 
 test('continuing streams and unpaid texts take turns', async () => {
   const order: string[] = []
-  const open = Array.from({ length: 2_000 }, () => counter.countOpen(['one']).then(() => order.push('open')))
+  const open = Array.from({ length: 2_000 }, () => counter.countOpen(['one'], account).then(() => order.push('open')))
   const unpaid = Array.from({ length: 200 }, () => count(['one']).then(() => order.push('unpaid')))
   await Promise.all([...open, ...unpaid])
   assert.equal(order.slice(0, 500).filter((kind) => kind === 'unpaid').length, 200)
@@ -157,18 +167,18 @@ test('continuing streams and unpaid texts take turns', async () => {
 test('a count survives one death of its thread, and only it fails after the second', async () => {
   const fragile = createTokenCounter(new URL('./__fixtures__/dying-token-worker.ts', import.meta.url))
   // One of the two runs in a thread that it kills.
-  assert.equal(await fragile.countPaid(['die in odd threads']), 18)
-  assert.equal(await fragile.countPaid(['die in even threads']), 19)
-  await assert.rejects(fragile.countPaid(['die always']), TokenizerError)
-  assert.equal(await fragile.countPaid(['live']), 4)
+  assert.equal(await fragile.countPaid(['die in odd threads'], account), 18)
+  assert.equal(await fragile.countPaid(['die in even threads'], account), 19)
+  await assert.rejects(fragile.countPaid(['die always'], account), TokenizerError)
+  assert.equal(await fragile.countPaid(['live'], account), 4)
   await fragile.close()
-  await assert.rejects(fragile.countPaid(['live']), TokenizerError)
+  await assert.rejects(fragile.countPaid(['live'], account), TokenizerError)
 })
 
 test('a text that kills every thread does not fail the texts queued beside it', async () => {
   const fragile = createTokenCounter(new URL('./__fixtures__/dying-token-worker.ts', import.meta.url))
   const texts = ['one', 'die always', 'three', 'die always', 'fifth']
-  const counts = await Promise.allSettled(texts.map((text) => fragile.countPaid([text])))
+  const counts = await Promise.allSettled(texts.map((text) => fragile.countPaid([text], account)))
   assert.deepEqual(
     counts.map((count) => (count.status === 'fulfilled' ? count.value : 'dead')),
     [3, 'dead', 5, 'dead', 5],
@@ -178,6 +188,6 @@ test('a text that kills every thread does not fail the texts queued beside it', 
 
 test('closing ends a count that is under way', async () => {
   const closing = createTokenCounter()
-  const counting = closing.countPaid(['never '.repeat(1_000_000)])
+  const counting = closing.countPaid(['never '.repeat(1_000_000)], account)
   await Promise.all([assert.rejects(counting, TokenizerError), closing.close()])
 })

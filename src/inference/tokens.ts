@@ -23,10 +23,11 @@ export type TokenCounter = {
   count(texts: readonly string[], options: CountOptions): Promise<number>
   /**
    * For text that is being charged. It precedes all unpaid work and is never refused: an overloaded queue cannot prevent a charge.
+   * Accounts are served in turn.
    */
-  countPaid(texts: readonly string[]): Promise<number>
-  /** For open streams. Never refused. It alternates with unpaid work, so that neither starves the other. */
-  countOpen(texts: readonly string[]): Promise<number>
+  countPaid(texts: readonly string[], account: string): Promise<number>
+  /** For open requests. Never refused. It alternates with unpaid work, so that neither starves the other. Accounts are served in turn. */
+  countOpen(texts: readonly string[], account: string): Promise<number>
   /** Loads the vocabulary in the background, so that the first count does not wait for it. */
   warm(): void
   close(): Promise<void>
@@ -127,12 +128,12 @@ class CountingThread implements TokenCounter {
     }
   }
 
-  async countPaid(texts: readonly string[]): Promise<number> {
-    return this.#add(this.#paid, texts, { account: '' })
+  async countPaid(texts: readonly string[], account: string): Promise<number> {
+    return this.#add(this.#paid, texts, { account })
   }
 
-  async countOpen(texts: readonly string[]): Promise<number> {
-    return this.#add(this.#open, texts, { account: '' })
+  async countOpen(texts: readonly string[], account: string): Promise<number> {
+    return this.#add(this.#open, texts, { account })
   }
 
   warm(): void {

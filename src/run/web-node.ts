@@ -182,7 +182,7 @@ function servingParts(
   })
   stack.defer(() => checkpoints.stop())
   const charging: ServingParts['charging'] = {
-    countTokens: (texts) => counter.countPaid(texts),
+    countTokens: (texts, account) => counter.countPaid(texts, account),
     hiddenReasoning,
     cancelAllowance: new CancelAllowance(now),
     onUncounted: (error, hold) =>
@@ -196,7 +196,7 @@ function servingParts(
     web,
     onToolFault: (error, { requestId }) => log.error({ fault: error, request_id: requestId }, 'a tool failed'),
     checkpoints,
-    counting: { countTokens: (texts) => counter.countOpen(texts), hiddenReasoning },
+    counting: { countTokens: (texts, account) => counter.countOpen(texts, account), hiddenReasoning },
     observer,
     openRequests,
     now,
