@@ -96,6 +96,7 @@ function printRecovery(output: Output, recovery: Recovery, violations: readonly 
     recipient: row.recipient,
     tx_hash: row.transactionHash,
   }))
+  const lostAccounts = [...wallets.lostAccounts].map(([address, paid]) => ({ address, paid_atomic: `${paid}` }))
   if (output.json) {
     const missing = unexplained.map((row) => ({ ...row, missing: row.missing.toString() }))
     const facts = {
@@ -106,6 +107,7 @@ function printRecovery(output: Output, recovery: Recovery, violations: readonly 
       wallet_refunds: wallets.refunds,
       wallet_refunded_atomic: `${wallets.refunded}`,
       withdrawals,
+      lost_accounts: lostAccounts,
       unexplained: missing,
       violations,
       frozen: !isWhole,
@@ -121,6 +123,10 @@ function printRecovery(output: Output, recovery: Recovery, violations: readonly 
     output.write(`${wallets.refunds} missing refunds to wallets recorded: ${usdc(wallets.refunded)}.\n`)
   for (const { account, amount_atomic, recipient, tx_hash } of withdrawals)
     output.write(`${account}: recorded a withdrawal of ${usdc(BigInt(amount_atomic))} to ${recipient} (${tx_hash}).\n`)
+  for (const { address, paid_atomic } of lostAccounts)
+    output.write(
+      `${address}: an account that was opened after the copy and is lost. It paid ${usdc(BigInt(paid_atomic))}. See docs/runbooks/backup.md.\n`,
+    )
   for (const { account, missing } of unexplained)
     output.write(
       missing > 0n

@@ -21,6 +21,8 @@ export type WalletRecovery = {
   readonly refunded: bigint
   /** Payments of the seller that the ledger cannot explain. */
   readonly unexplained: readonly { readonly account: string; readonly address: string; readonly missing: bigint }[]
+  /** Custodial addresses of accounts that were opened after the copy, with what each paid, less what it got back. */
+  readonly lostAccounts: ReadonlyMap<string, bigint>
 }
 
 /** Pages with known transfers only, after which the search ends. More than one: the order around the time of the copy may differ. */
@@ -29,13 +31,21 @@ const copiedPagesMax = 10
 /**
  * Records payments and refunds of x402 wallets that were made after the copy. Wallets choose their nonces, so the seller's transfers are
  * read from the gateway, newest first, back to those of the copy. A payment becomes credit in full: the cost of its request is lost with
- * the request. Idempotent.
+ * the request. Payments of accounts that are not in the copy are only reported: they are revenue, and nobody can spend a credit at
+ * such an address. Idempotent.
  */
 export async function recoverWallets(parts: RecoverWalletsParts): Promise<WalletRecovery> {
   const { database, terms, partitions } = parts
   const unexplained: { account: string; address: string; missing: bigint }[] = []
+  const lostAccounts = new Map<string, bigint>()
+  const countLost = (address: string, paid: bigint) =>
+    lostAccounts.set(address, (lostAccounts.get(address) ?? 0n) + paid)
   let [payments, value, refunds, refunded] = [0, 0n, 0, 0n]
   for (const transfer of await findUnknown(parts, { to: terms.seller })) {
+    if (isOfAccount(transfer)) {
+      countLost(transfer.from, transfer.amount)
+      continue
+    }
     const wallet = await findWallet(database, transfer.from, partitions)
     const lost = { wallet, nonce: nonceOfTransfer(transfer), value: transfer.amount, gatewayId: transfer.id }
     if (!(await creditLostPayment(database, lost))) continue
@@ -44,6 +54,10 @@ export async function recoverWallets(parts: RecoverWalletsParts): Promise<Wallet
   }
   for (const transfer of (await findUnknown(parts, { from: terms.seller })).toReversed()) {
     const { id: gatewayId, to: address, amount, state, transactionHash } = transfer
+    if (lostAccounts.has(address)) {
+      countLost(address, -amount)
+      continue
+    }
     const wallet = await findWallet(database, address, partitions)
     const sequence = sequenceOf(transfer, wallet.accountId, terms.epoch)
     const lost = { wallet, amount, epoch: terms.epoch, isCompleted: state === 'completed', gatewayId, transactionHash }
@@ -53,7 +67,7 @@ export async function recoverWallets(parts: RecoverWalletsParts): Promise<Wallet
     refunds += 1
     refunded += amount
   }
-  return { payments, value, refunds, refunded, unexplained }
+  return { payments, value, refunds, refunded, unexplained, lostAccounts }
 }
 
 /** Newest first. Skips failed transfers and those of accounts. */
@@ -82,6 +96,14 @@ async function findUnknown(
     after = page.at(-1)!.id
   }
   return unknown
+}
+
+/**
+ * Whether the service made this payment for an account. An address does not tell whether it is custodial, but nonces of the service
+ * are a hash and a small sequence, and those of wallets are random. A wallet that counts has zeros in place of the hash.
+ */
+function isOfAccount({ nonce }: Transfer): boolean {
+  return nonce !== undefined && BigInt(nonce) >= 2n ** 64n && BigInt(`0x${nonce.slice(-16)}`) < 2n ** 32n
 }
 
 /** Circle may omit the nonce. Then the transfer's id identifies the payment. */

@@ -252,6 +252,8 @@ async function creditOf(accountId: string): Promise<readonly [credit: bigint, pa
   return row && [row.credit, row.payments]
 }
 
+const nothing = { payments: 0, value: 0n, refunds: 0, refunded: 0n, unexplained: [], lostAccounts: new Map() }
+
 test('what wallets paid over x402 after the copy is their credit, less what was paid back, and both once', async () => {
   const wallet = await newWallet(bench.database)
   const nonce = () => `0x${randomBytes(32).toString('hex')}`
@@ -263,12 +265,12 @@ test('what wallets paid over x402 after the copy is their credit, less what was 
   const account = await bench.openAccount(10_000_000n)
   for (let number = 1n; number <= 150n; number += 1n) transferred('authorization', account, number, 10n)
   const { wallets, unexplained } = await recover()
-  assert.deepEqual(wallets, { payments: 2, value: 7_000n, refunds: 1, refunded: 3_000n, unexplained: [] })
+  assert.deepEqual(wallets, { ...nothing, payments: 2, value: 7_000n, refunds: 1, refunded: 3_000n })
   assert.deepEqual(unexplained, [])
   assert.deepEqual(await creditOf(wallet.accountId), [4_000n, 1n])
   assert.deepEqual(await findViolations(bench.database), [])
 
-  assert.deepEqual((await recover()).wallets, { payments: 0, value: 0n, refunds: 0, refunded: 0n, unexplained: [] })
+  assert.deepEqual((await recover()).wallets, nothing)
   assert.deepEqual(await creditOf(wallet.accountId), [4_000n, 1n])
   const next = await requestRefund(bench.database, { ...wallet, id: randomUUID(), amount: undefined })
   assert.deepEqual(
@@ -276,6 +278,22 @@ test('what wallets paid over x402 after the copy is their credit, less what was 
     [fromAtomic(4_000n), 2n],
     'no sequence that was used is given out again',
   )
+})
+
+test('payments of an account that was opened after the copy are reported and stay revenue, and a counting wallet is credited', async () => {
+  const account = randomUUID()
+  const { address } = keys.ofAccount(account)
+  paidByWallet(address, terms.seller, 5_000n, nonceOf('authorization', account, 0, 1n))
+  paidByWallet(address, terms.seller, 2_000n, nonceOf('authorization', account, 0, 2n))
+  paidByWallet(terms.seller, address, 500n, nonceOf('return', account, 0, 3n))
+  const counting = await newWallet(bench.database)
+  paidByWallet(counting.address, terms.seller, 70n, `0x${'7'.padStart(64, '0')}`)
+  const lostAccounts = new Map([[address, 6_500n]])
+  const { wallets, unexplained } = await recover()
+  assert.deepEqual([wallets, unexplained], [{ ...nothing, payments: 1, value: 70n, lostAccounts }, []])
+  assert.deepEqual(await creditOf(counting.accountId), [70n, 0n])
+  assert.deepEqual((await recover()).wallets, { ...nothing, lostAccounts })
+  assert.deepEqual(await findViolations(bench.database), [])
 })
 
 test('a seller’s payment to a wallet without credit stays unexplained, and nothing is recorded', async () => {
