@@ -49,3 +49,24 @@ test('work that fails is reported and repeated, one run at a time', async (t) =>
   assert.equal(errors.length, 3)
   await job.stop()
 })
+
+test('the first run can come early; the others keep their interval, and none follows a stop', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval', 'setTimeout'] })
+  const startEarly = (runs: number[]) => every(100, async () => runs.push(1), assert.ifError, 10)
+  const [runs, stoppedRuns]: [number[], number[]] = [[], []]
+  const job = startEarly(runs)
+  await startEarly(stoppedRuns).stop()
+  for (const [ms, expected] of [
+    [9, 0],
+    [1, 1],
+    [89, 1],
+    [1, 2],
+    [100, 3],
+  ] as const) {
+    t.mock.timers.tick(ms)
+    await new Promise(setImmediate)
+    assert.equal(runs.length, expected)
+  }
+  assert.equal(stoppedRuns.length, 0)
+  await job.stop()
+})

@@ -28,8 +28,13 @@ export function everyAtPace(pace: Pace, work: () => Promise<boolean>, onError: (
   return every(pace.busyMs, poll, onError)
 }
 
-/** Repeats work, one run at a time. Errors go to `onError`; the next run is the retry. */
-export function every(ms: number, work: () => Promise<unknown>, onError: (error: unknown) => void): Job {
+/** Repeats work, one run at a time. Errors go to `onError`; the next run is the retry. `firstMs` adds an early first run. */
+export function every(
+  ms: number,
+  work: () => Promise<unknown>,
+  onError: (error: unknown) => void,
+  firstMs?: number,
+): Job {
   let running: Promise<void> | undefined
   let stopped = false
   const now = (): Promise<void> => {
@@ -39,11 +44,13 @@ export function every(ms: number, work: () => Promise<unknown>, onError: (error:
     return running
   }
   const timer = setInterval(() => void now(), ms)
+  const first = firstMs === undefined ? undefined : setTimeout(() => void now(), firstMs)
   return {
     now,
     async stop() {
       stopped = true
       clearInterval(timer)
+      clearTimeout(first)
       await running
     },
   }

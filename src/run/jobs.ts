@@ -17,6 +17,8 @@ import type { StartContext } from './start-context.ts'
 
 const cleanUpMs = 10 * 60_000
 const trimEventsMs = 60_000
+/** Not an hour after the start, or a service that is often restarted would never audit all accounts. */
+const firstFullAuditMs = 5 * 60_000
 
 /**
  * Audits the accounts in use continuously. Audits all accounts periodically, and only on the machine that settles: one full audit
@@ -40,7 +42,7 @@ export function startAudit({ config, log, stack }: StartContext, database: Datab
   const recent = every(config.auditMs, () => auditor.audit('recent'), onError)
   stack.defer(() => recent.stop())
   if (config.settles) {
-    const all = every(config.fullAuditMs, () => auditor.audit('all'), onError)
+    const all = every(config.fullAuditMs, () => auditor.audit('all'), onError, firstFullAuditMs)
     stack.defer(() => all.stop())
   }
   // Do not wait a minute for the first audit.
