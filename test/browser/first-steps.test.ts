@@ -183,6 +183,40 @@ test('when a session ends, sign-in opens over the page, and typed text stays', a
   assert.equal(await again.count(), 0)
 })
 
+test('the secret of a new or rotated key stays in sight until it was copied: on Escape, Back and another window size', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/keys')
+  await page.getByRole('button', { name: 'Create key' }).first().click()
+  const create = page.getByRole('dialog', { name: 'Create a key' })
+  await create.getByLabel('Name').fill('Kept')
+  await create.getByRole('button', { name: 'Create key' }).click()
+  const first = await page.getByTestId('secret').textContent()
+  await page.goBack()
+  await page.waitForURL(`${dashboard.origin}/keys`)
+  assert.equal(await page.getByTestId('secret').textContent(), first)
+  await page.getByRole('button', { name: 'Copy key' }).click()
+  await page.getByRole('button', { name: 'Done' }).click()
+
+  const { promise: escaped, resolve: answer } = Promise.withResolvers<void>()
+  await page.route('**/rotate', async (route) => {
+    await escaped
+    await route.continue()
+  })
+  await page.getByRole('button', { name: 'Actions for Kept' }).click()
+  await page.getByRole('button', { name: 'Rotate' }).click()
+  const rotate = page.getByRole('dialog', { name: 'Rotate Kept' })
+  await rotate.getByRole('button', { name: 'Rotate key' }).click()
+  await rotate.locator('button[aria-busy=true]').waitFor()
+  for (const _ of [1, 2]) await page.keyboard.press('Escape')
+  assert.ok(await rotate.getByRole('button', { name: 'Cancel' }).isDisabled())
+  answer()
+  const second = await page.getByTestId('secret').textContent()
+  assert.notEqual(second, first)
+  await page.setViewportSize({ width: 600, height: 900 })
+  await page.locator('ul > [data-testid=key-row]').first().waitFor()
+  assert.equal(await page.getByTestId('secret').textContent(), second)
+})
+
 async function signOut(page: Page): Promise<void> {
   await page.getByRole('button', { name: /^Account: / }).click()
   await page.getByRole('button', { name: 'Sign out' }).click()

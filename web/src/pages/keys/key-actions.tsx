@@ -2,7 +2,7 @@ import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { type FormEvent, useState } from 'react'
 import { call } from '../../api/call.ts'
 import { keyQuery } from '../../api/queries.ts'
-import type { Key, KeyWithSecret } from '../../api/shapes.ts'
+import type { Key } from '../../api/shapes.ts'
 import { useRole } from '../../api/use-role.ts'
 import { useAnnounce } from '../../ui/announce.tsx'
 import { Button } from '../../ui/button.tsx'
@@ -13,13 +13,13 @@ import { ErrorPanel } from '../../ui/loaded.tsx'
 import { menuItemClass, Popover } from '../../ui/menu.tsx'
 import { RequestList } from '../requests/request-list.tsx'
 import { checkTerms, termsBody, termsOf } from './key-terms.ts'
-import { SecretDialog } from './secret-dialog.tsx'
+import type { IssuedKey } from './secret-dialog.tsx'
 import { TermsFields } from './terms-fields.tsx'
 
 type Action = 'edit' | 'rotate' | 'revoke'
 
 /** Actions that the role allows. None for a revoked key; the wallet's own key cannot be rotated or revoked. */
-export function KeyActions({ apiKey }: { apiKey: Key }) {
+export function KeyActions({ apiKey, onIssued }: { apiKey: Key; onIssued: (issued: IssuedKey) => void }) {
   const [action, setAction] = useState<Action>()
   const mayChange = useRole('developer')
   const disable = useChange(
@@ -70,7 +70,7 @@ export function KeyActions({ apiKey }: { apiKey: Key }) {
         )}
       </Popover>
       {action === 'edit' && <EditDialog apiKey={apiKey} onClose={close} />}
-      {action === 'rotate' && <RotateDialog apiKey={apiKey} onClose={close} />}
+      {action === 'rotate' && <RotateDialog apiKey={apiKey} onClose={close} onIssued={onIssued} />}
       {action === 'revoke' && <RevokeDialog apiKey={apiKey} onClose={close} />}
     </>
   )
@@ -130,25 +130,29 @@ const overlaps = [
   ['604800', 'After 7 days'],
 ] as const
 
-function RotateDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
+type RotateProps = { apiKey: Key; onClose: () => void; onIssued: (issued: IssuedKey) => void }
+
+function RotateDialog({ apiKey, onClose, onIssued }: RotateProps) {
   const client = useQueryClient()
   const [overlap, setOverlap] = useState('0')
-  const [rotated, setRotated] = useState<KeyWithSecret>()
   const rotate = useMutation({
     mutationFn: () => call('rotateKey', { parameters: { id: apiKey.id }, body: { overlap_seconds: Number(overlap) } }),
-    onSuccess: (key) => {
-      setRotated(key)
+    onSuccess: (rotated) => {
+      onIssued({ title: 'Key rotated', apiKey: rotated })
       void client.invalidateQueries({ queryKey: ['keys'] })
+      onClose()
     },
   })
-  if (rotated !== undefined) return <SecretDialog apiKey={rotated} title="Key rotated" onClose={onClose} />
   return (
     <Dialog
       title={`Rotate ${apiKey.name}`}
       onClose={onClose}
+      busy={rotate.isPending}
       footer={
         <>
-          <Button onClick={onClose}>Cancel</Button>
+          <Button onClick={onClose} disabled={rotate.isPending}>
+            Cancel
+          </Button>
           <Button variant="primary" onClick={() => rotate.mutate()} busy={rotate.isPending}>
             Rotate key
           </Button>

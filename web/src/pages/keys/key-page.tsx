@@ -1,5 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link, useParams } from '@tanstack/react-router'
+import { useState } from 'react'
 import { keyQuery } from '../../api/queries.ts'
 import type { Answer } from '../../api/routes.ts'
 import { useX402Wallet } from '../../api/x402-wallet.ts'
@@ -15,12 +16,14 @@ import { RequestList } from '../requests/request-list.tsx'
 import { KeyActions } from './key-actions.tsx'
 import { KeyMark } from './keys-page.tsx'
 import { LimitBar } from './limit-bar.tsx'
+import { type IssuedKey, SecretDialog } from './secret-dialog.tsx'
 
 type KeyDetails = Answer<'getKey'>
 
 export function KeyPage() {
   const { id } = useParams({ strict: false }) as { id: string }
   const key = useQuery(keyQuery(id))
+  const [issued, setIssued] = useState<IssuedKey>()
   return (
     <Page
       title={key.data?.name ?? 'Key'}
@@ -29,7 +32,7 @@ export function KeyPage() {
           <Icon name="left" size={14} /> All keys
         </Link>
       }
-      actions={key.data !== undefined && <KeyActions apiKey={key.data} />}
+      actions={key.data !== undefined && <KeyActions apiKey={key.data} onIssued={setIssued} />}
     >
       <Loaded query={key} skeleton={<Skeleton lines={8} height={24} />}>
         {(data) => (
@@ -59,6 +62,7 @@ export function KeyPage() {
           </div>
         )}
       </Loaded>
+      {issued !== undefined && <SecretDialog issued={issued} onClose={() => setIssued(undefined)} />}
     </Page>
   )
 }

@@ -1,5 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { useState } from 'react'
 import { keysQuery } from '../../api/queries.ts'
 import type { Key } from '../../api/shapes.ts'
 import { useRole } from '../../api/use-role.ts'
@@ -14,12 +15,14 @@ import { CreateKeyDialog } from './create-key-dialog.tsx'
 import { KeyActions } from './key-actions.tsx'
 import { restrictionsOf } from './key-terms.ts'
 import { LimitBar } from './limit-bar.tsx'
+import { type IssuedKey, SecretDialog } from './secret-dialog.tsx'
 
 export function KeysPage() {
   const keys = useQuery(keysQuery)
   const navigate = useNavigate()
   const narrow = useNarrow()
   const mayCreate = useRole('developer')
+  const [issued, setIssued] = useState<IssuedKey>()
   const { create } = useSearch({ strict: false }) as { create?: string }
   const setCreating = (on: boolean) => void navigate({ to: '/keys', search: (on ? { create: '1' } : {}) as never })
   const button = mayCreate ? (
@@ -46,21 +49,33 @@ export function KeysPage() {
                 {!mayCreate && ' Developers, admins and owners of the account can create keys.'}
               </EmptyState>
             ) : narrow ? (
-              <KeyItems keys={data} />
+              <KeyItems keys={data} onIssued={setIssued} />
             ) : (
-              <KeyTable keys={data} />
+              <KeyTable keys={data} onIssued={setIssued} />
             )
           }
         </Loaded>
       </Panel>
-      {create !== undefined && mayCreate && <CreateKeyDialog onClose={() => setCreating(false)} />}
+      {issued !== undefined ? (
+        <SecretDialog
+          issued={issued}
+          onClose={() => {
+            setIssued(undefined)
+            setCreating(false)
+          }}
+        />
+      ) : (
+        create !== undefined && mayCreate && <CreateKeyDialog onClose={() => setCreating(false)} onIssued={setIssued} />
+      )}
     </Page>
   )
 }
 
 const heads = ['Name', 'Key', 'Spend', 'Expires', 'Last used', 'Created', 'Status', '']
 
-function KeyTable({ keys }: { keys: readonly Key[] }) {
+type ListProps = { keys: readonly Key[]; onIssued: (issued: IssuedKey) => void }
+
+function KeyTable({ keys, onIssued }: ListProps) {
   return (
     <table className="w-full border-collapse text-left">
       <caption className="sr-only">API keys, newest first</caption>
@@ -95,7 +110,7 @@ function KeyTable({ keys }: { keys: readonly Key[] }) {
               <KeyMark status={key.status} />
             </td>
             <td className="px-2 text-right">
-              <KeyActions apiKey={key} />
+              <KeyActions apiKey={key} onIssued={onIssued} />
             </td>
           </tr>
         ))}
@@ -104,7 +119,7 @@ function KeyTable({ keys }: { keys: readonly Key[] }) {
   )
 }
 
-function KeyItems({ keys }: { keys: readonly Key[] }) {
+function KeyItems({ keys, onIssued }: ListProps) {
   return (
     <ul>
       {keys.map((key) => (
@@ -120,7 +135,7 @@ function KeyItems({ keys }: { keys: readonly Key[] }) {
           <span className="row-span-2 flex items-start gap-1">
             <KeyMark status={key.status} />
             <span className="-my-1.5">
-              <KeyActions apiKey={key} />
+              <KeyActions apiKey={key} onIssued={onIssued} />
             </span>
           </span>
           <LimitBar apiKey={key} />

@@ -9,16 +9,11 @@ import { CopyButton } from '../../ui/copy.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { Notice } from '../../ui/panel.tsx'
 
-/** The one time that a secret is seen. It lives in this component's memory and goes with it. */
-export function SecretDialog({
-  apiKey,
-  title,
-  onClose,
-}: {
-  apiKey: KeyWithSecret
-  title: string
-  onClose: () => void
-}) {
+/** A key that was created or rotated. The page keeps it until its secret was seen: dialogs and rows come and go. */
+export type IssuedKey = { readonly title: 'Key created' | 'Key rotated'; readonly apiKey: KeyWithSecret }
+
+/** The one time that a secret is seen. */
+export function SecretDialog({ issued: { title, apiKey }, onClose }: { issued: IssuedKey; onClose: () => void }) {
   const { data: session } = useQuery(sessionQuery)
   const [kept, setKept] = useState(false)
   const [asked, setAsked] = useState(false)
