@@ -112,7 +112,9 @@ function connect(onEvent: Listener, onStatus: (status: LiveStatus) => void): () 
 function apply(client: QueryClient, event: StreamEvent, renewSums: () => void): void {
   if (event.type === 'balance') client.setQueryData(['balance'], event.balance)
   if (event.type === 'request') {
-    client.setQueryData(['requests', 'one', event.request.id], event.request)
+    const queryKey = ['requests', 'one', event.request.id]
+    // Only if a page asked for it: on a busy account all others would fill the cache.
+    if (client.getQueryState(queryKey) !== undefined) client.setQueryData(queryKey, event.request)
     replaceInLists(client, event.request)
     renewSums()
   }
