@@ -23,6 +23,16 @@ test('messages are edited, answered again and removed; the total counts every re
   charges.push(await chargedOf(await ask(page, 'Second [sandbox:tokens 20]')))
   assert.equal(await messages(page).count(), 4)
 
+  // Without valid settings nothing is paid for, by any button.
+  await page.getByLabel('Max tokens').fill('many')
+  const again = messages(page).getByRole('button', { name: 'Answer again' })
+  await page.locator('button:disabled[title="Enter a whole number above 0."]').first().waitFor()
+  for (const button of await again.all()) assert.ok(await button.isDisabled())
+  await messages(page).first().getByRole('button', { name: 'Edit message' }).click()
+  assert.ok(await page.getByRole('button', { name: 'Save and answer again' }).isDisabled())
+  await page.getByRole('button', { name: 'Cancel' }).click()
+  await page.getByLabel('Max tokens').fill('1024')
+
   // Saved and answered again: the later turn is gone, and the new words are what is sent.
   await messages(page).first().getByRole('button', { name: 'Edit message' }).click()
   await page.getByLabel('Edit your message').fill('Changed [sandbox:tokens 30]')

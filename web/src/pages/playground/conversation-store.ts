@@ -15,6 +15,7 @@ import {
   type Activity,
   type Answer,
   type AnswerError,
+  addRequest,
   type Conversation,
   changeAnswer,
   changeLane,
@@ -94,7 +95,7 @@ export class ConversationStore {
       })),
       sent: [0, 1].map((lane) => (lane === at ? body : state.sent[lane])),
     }))
-    void this.#receive(id, at, { keyId, body, signal: controller.signal })
+    void this.#receive(id, { keyId, body, signal: controller.signal })
       .then(() => this.#end(id, { state: 'done' }))
       .catch((error: unknown) => this.#fail(id, error, controller.signal.aborted))
       .finally(() => this.#running.delete(id))
@@ -152,11 +153,10 @@ export class ConversationStore {
 
   async #receive(
     id: string,
-    at: number,
     { keyId, body, signal }: { readonly keyId: string; readonly body: ChatBody; readonly signal: AbortSignal },
   ): Promise<void> {
     const response = await request('createPlaygroundCompletion', { body: { key_id: keyId, ...body } }, { signal })
-    this.#spend(id, at, response.headers.get('x-router-request-id') ?? undefined)
+    this.#spend(id, response.headers.get('x-router-request-id') ?? undefined)
     if (body.stream !== true) {
       this.#append(id, readWhole((await response.json()) as WholeAnswer))
       return
@@ -165,16 +165,9 @@ export class ConversationStore {
   }
 
   /** Remembers the request, for its row in the ledger and for the total. */
-  #spend(id: string, at: number, requestId: string | undefined): void {
+  #spend(id: string, requestId: string | undefined): void {
     if (requestId === undefined) return
-    this.update((state) => ({
-      ...state,
-      conversation: changeLane(
-        changeAnswer(state.conversation, id, (answer) => ({ ...answer, requestId })),
-        at,
-        (lane) => ({ ...lane, requestIds: [...lane.requestIds, requestId] }),
-      ),
-    }))
+    this.update((state) => ({ ...state, conversation: addRequest(state.conversation, id, requestId) }))
   }
 
   #append(id: string, said: Said, { running_cost: cost, tool_activity: activity }: Chunk = {}): void {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import {
   addLane,
+  addRequest,
   type Conversation,
   changeMessage,
   closeLane,
@@ -74,4 +75,13 @@ test('an answer that was streaming when the page was closed is marked, and keeps
   assert.ok(!isRunning(restored))
   const last = restored.lanes[0]!.messages[1]!
   assert.ok(last.role === 'assistant' && last.state === 'interrupted' && last.content === '2')
+})
+
+test('the request of an answer belongs to its lane, also after the lane before it was closed', () => {
+  const compared = {
+    ...answered,
+    lanes: [...answered.lanes, { model: 'other', messages: [answer('5', 'running')], requestIds: [] }],
+  }
+  const { lanes } = addRequest(closeLane(compared, 0), '5', 'req_late')
+  assert.deepEqual(lanes[0]!.requestIds, ['req_late'])
 })

@@ -124,6 +124,17 @@ export function changeAnswer(conversation: Conversation, id: string, change: (an
   return changeMessage(conversation, id, (message) => (message.role === 'assistant' ? change(message) : message))
 }
 
+/** Names the request of an answer, in the answer and in its lane: lanes move when one is closed. */
+export function addRequest(conversation: Conversation, answerId: string, requestId: string): Conversation {
+  const { lanes } = changeAnswer(conversation, answerId, (answer) => ({ ...answer, requestId }))
+  return {
+    ...conversation,
+    lanes: lanes.map((lane) =>
+      lane.messages.some(({ id }) => id === answerId) ? { ...lane, requestIds: [...lane.requestIds, requestId] } : lane,
+    ),
+  }
+}
+
 /** The lane up to a message of the user and with it, or up to an answer and without it: what that answer answers. */
 export function cutAfterQuestion(lane: Lane, id: string): Lane {
   const at = lane.messages.findIndex((message) => message.id === id)

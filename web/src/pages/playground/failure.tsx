@@ -10,11 +10,14 @@ import type { AnswerError } from './conversation.ts'
 export function Failure({
   error,
   keyId,
+  problem,
   onRetry,
   onAfford,
 }: {
   error: AnswerError
   keyId: string
+  /** Why no call can be made with the settings. */
+  problem: string | undefined
   onRetry: (() => void) | undefined
   onAfford: (maxTokens: number) => void
 }) {
@@ -42,7 +45,7 @@ export function Failure({
           </Button>
         )}
         {onRetry !== undefined && (
-          <Button small onClick={onRetry}>
+          <Button small onClick={onRetry} disabled={problem !== undefined} title={problem}>
             Try again
           </Button>
         )}

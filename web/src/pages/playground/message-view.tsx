@@ -14,6 +14,8 @@ type Props = {
   readonly keyId: string
   /** The lane streams: what is sent must not change under it. */
   readonly locked: boolean
+  /** Why no call can be made with the settings. */
+  readonly problem: string | undefined
   readonly isLast: boolean
   /** Beside another lane an answer has its own Stop; alone, the one of the composer is enough. */
   readonly isCompared: boolean
@@ -26,6 +28,7 @@ export function MessageView(props: Props) {
     return (
       <Editor
         role={message.role}
+        problem={props.problem}
         text={editing}
         onChange={setEditing}
         onCancel={() => setEditing(undefined)}
@@ -51,6 +54,7 @@ export function MessageView(props: Props) {
 
 function Editor({
   role,
+  problem,
   text,
   onChange,
   onCancel,
@@ -58,6 +62,7 @@ function Editor({
   onAnswer,
 }: {
   role: Message['role']
+  problem: string | undefined
   text: string
   onChange: (text: string) => void
   onCancel: () => void
@@ -80,7 +85,13 @@ function Editor({
           Save
         </Button>
         {role === 'user' && (
-          <Button small variant="primary" onClick={onAnswer} disabled={text.trim() === ''}>
+          <Button
+            small
+            variant="primary"
+            onClick={onAnswer}
+            disabled={text.trim() === '' || problem !== undefined}
+            title={problem}
+          >
             Save and answer again
           </Button>
         )}
@@ -98,30 +109,33 @@ function Header({ name, mono = false, children }: { name: string; mono?: boolean
   )
 }
 
-function UserView({ message, actions, locked, onEdit }: Props & { message: UserMessage; onEdit: () => void }) {
+function UserView(props: Props & { message: UserMessage; onEdit: () => void }) {
   return (
     <article data-testid="message" data-role="user" className="rounded-md bg-sunken px-3 pt-1 pb-2.5">
       <Header name="You">
-        <MessageButtons word="message" message={message} actions={actions} locked={locked} onEdit={onEdit} />
+        <MessageButtons word="message" {...props} />
       </Header>
-      <p className="break-words whitespace-pre-wrap">{message.content}</p>
+      <p className="break-words whitespace-pre-wrap">{props.message.content}</p>
     </article>
   )
 }
 
-type ButtonsProps = Pick<Props, 'message' | 'actions' | 'locked'> & { word: 'message' | 'answer'; onEdit: () => void }
+type ButtonsProps = Pick<Props, 'message' | 'actions' | 'locked' | 'problem'> & {
+  word: 'message' | 'answer'
+  onEdit: () => void
+}
 
-function MessageButtons({ word, message, actions, locked, onEdit }: ButtonsProps) {
+function MessageButtons({ word, message, actions, locked, problem, onEdit }: ButtonsProps) {
   return (
     <>
       <IconButton icon="edit" label={`Edit ${word}`} className="size-7" onClick={onEdit} disabled={locked} />
       <IconButton
         icon="again"
         label="Answer again"
-        title="Answer again. Removes what follows."
+        title={problem ?? 'Answer again. Removes what follows.'}
         className="size-7"
         onClick={() => actions.answerAgain(message.id)}
-        disabled={locked}
+        disabled={locked || problem !== undefined}
       />
       <IconButton
         icon="trash"
@@ -135,7 +149,7 @@ function MessageButtons({ word, message, actions, locked, onEdit }: ButtonsProps
 }
 
 function AnswerView(props: Props & { message: Answer; onEdit: () => void }) {
-  const { message, actions, keyId, locked, onEdit } = props
+  const { message, actions, keyId, locked, problem } = props
   const isLive = message.state === 'running' || message.state === 'stopping'
   return (
     <article data-testid="message" data-role="assistant" data-state={message.state} className="px-3" aria-busy={isLive}>
@@ -155,7 +169,7 @@ function AnswerView(props: Props & { message: Answer; onEdit: () => void }) {
         {!isLive && (
           <>
             {message.content !== '' && <CopyIconButton text={message.content} label="Copy answer" />}
-            <MessageButtons word="answer" message={message} actions={actions} locked={locked} onEdit={onEdit} />
+            <MessageButtons word="answer" {...props} />
           </>
         )}
       </Header>
@@ -171,6 +185,7 @@ function AnswerView(props: Props & { message: Answer; onEdit: () => void }) {
           <Failure
             error={message.error}
             keyId={keyId}
+            problem={problem}
             onRetry={locked || !props.isLast ? undefined : () => actions.answerAgain(message.id)}
             onAfford={(maxTokens) => actions.set({ maxTokens: String(maxTokens) })}
           />

@@ -12,7 +12,7 @@ import {
   lanesMax,
 } from './conversation.ts'
 import type { ConversationStore } from './conversation-store.ts'
-import { type Abilities, bodyOf, modelProblem, type Settings } from './playground-form.ts'
+import { type Abilities, bodyOf, callProblem, modelProblem, type Settings } from './playground-form.ts'
 
 /** What the user can do with the conversation. Everything that costs money goes through `#answer`. */
 export class PlaygroundActions {
@@ -55,11 +55,12 @@ export class PlaygroundActions {
 
   /** Sends a lane as it is: after the results of tool calls were written. */
   continue(at: number): void {
-    this.#answer(at)
+    if (this.problem === undefined) this.#answer(at)
   }
 
   /** Asks again for an answer, or for the answers to a message; what follows is removed. */
   answerAgain(id: string): void {
+    if (this.problem !== undefined) return
     const { lanes } = this.#store.snapshot().conversation
     for (const [at, { messages }] of lanes.entries()) {
       if (!messages.some((message) => message.id === id)) continue
@@ -124,6 +125,14 @@ export class PlaygroundActions {
   /** The call that a lane would make with this draft. */
   bodyFor(lane: Lane, draft: string): ChatBody {
     return bodyOf(this.#store.snapshot().settings, lane, draft, this.#abilitiesOf(lane.model))
+  }
+
+  /** Why no call can be made now: the buttons that pay for one are disabled. */
+  get problem(): string | undefined {
+    const { settings, conversation } = this.#store.snapshot()
+    // A key that was revoked or has expired cannot pay.
+    const keyId = this.#payingKey?.id ?? ''
+    return callProblem({ ...settings, keyId }, conversation.lanes, this.#payingKey)
   }
 
   get canCompare(): boolean {

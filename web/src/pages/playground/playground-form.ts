@@ -109,16 +109,26 @@ export function modelProblem(key: PayingKey | undefined, model: string): string 
 
 export type Draft = { readonly lanes: readonly Lane[]; readonly draft: string }
 
+/** Why no call can be made with these settings. */
+export function callProblem(
+  settings: Settings,
+  lanes: readonly Lane[],
+  payingKey: PayingKey | undefined,
+): string | undefined {
+  const [problem] = Object.values(settingsProblems(settings))
+  if (problem !== undefined) return problem
+  const forbidden = lanes.map(({ model }) => modelProblem(payingKey, model)).find((found) => found !== undefined)
+  return forbidden && `${forbidden} Choose another model or another key.`
+}
+
 /** Why the draft cannot be sent now. */
 export function sendProblem(
   settings: Settings,
   { lanes, draft }: Draft,
   payingKey: PayingKey | undefined,
 ): string | undefined {
-  const [problem] = Object.values(settingsProblems(settings))
+  const problem = callProblem(settings, lanes, payingKey)
   if (problem !== undefined) return problem
-  const forbidden = lanes.map(({ model }) => modelProblem(payingKey, model)).find((found) => found !== undefined)
-  if (forbidden !== undefined) return `${forbidden} Choose another model or another key.`
   if (lanes.some(waitsForResults)) return 'Write the results of the tool calls and continue, or remove the answer.'
   // An answered conversation asks for nothing: without a new message all of it would be paid for again.
   return draft.trim() === '' ? 'Enter a message.' : undefined

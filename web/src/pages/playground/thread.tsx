@@ -17,6 +17,7 @@ export function Thread({ conversation: { lanes }, settings, actions }: Props) {
   const compared = lanes.length > 1
   // A message of the user is in every lane: while one streams, none of them may change.
   const locked = lanes.some(laneIsRunning)
+  const { problem } = actions
   return (
     <div className={compared ? 'grid gap-4 md:grid-cols-2' : ''}>
       {lanes.map((lane, at) => (
@@ -36,11 +37,14 @@ export function Thread({ conversation: { lanes }, settings, actions }: Props) {
                 actions={actions}
                 keyId={settings.keyId}
                 locked={locked}
+                problem={problem}
                 isCompared={compared}
                 isLast={index === lane.messages.length - 1}
               />
             ))}
-            {waitsForResults(lane) && <ContinueBar lane={lane} at={at} settings={settings} actions={actions} />}
+            {waitsForResults(lane) && (
+              <ContinueBar lane={lane} at={at} settings={settings} actions={actions} problem={problem} />
+            )}
           </div>
         </section>
       ))}
@@ -66,7 +70,9 @@ function LaneHeader({ lane, onClose }: { lane: Lane; onClose: () => void }) {
   )
 }
 
-function ContinueBar({ lane, at, settings, actions }: Omit<Props, 'conversation'> & { lane: Lane; at: number }) {
+type ContinueProps = Omit<Props, 'conversation'> & { lane: Lane; at: number; problem: string | undefined }
+
+function ContinueBar({ lane, at, settings, actions, problem }: ContinueProps) {
   return (
     <div className="flex flex-wrap items-center justify-between gap-3 px-3">
       <QuoteLine
@@ -74,7 +80,7 @@ function ContinueBar({ lane, at, settings, actions }: Omit<Props, 'conversation'
         body={actions.bodyFor(lane, '')}
         onAfford={(maxTokens) => actions.set({ maxTokens: String(maxTokens) })}
       />
-      <Button variant="primary" onClick={() => actions.continue(at)} disabled={settings.keyId === ''}>
+      <Button variant="primary" onClick={() => actions.continue(at)} disabled={problem !== undefined} title={problem}>
         Continue
       </Button>
     </div>
