@@ -54,7 +54,7 @@ export async function createAccount(
  * The partitions that have accounts. Jobs that write to all accounts go through them one by one, because a write names its
  * partition.
  */
-export async function listPartitions(database: Database): Promise<readonly number[]> {
+export async function listPartitions(database: Connection): Promise<readonly number[]> {
   const rows = await database.query<{ partition: number }>('select distinct partition from accounts order by partition')
   return rows.map(({ partition }) => partition)
 }

@@ -129,5 +129,8 @@ test('a request is stored with its month, also one with another timestamp', asyn
     kept.map(({ month }) => month.replace(/(?<=requests_\w+)_\d{5,}$/, '').replace(/\d{4}_\d\d/, 'month')),
     ['requests_other', 'requests_month', 'requests_month'],
   )
+  // Two months later its row would keep that month from getting a partition.
+  const ahead = createRequestId(payer.partition, Date.now() + 90 * 86_400_000)
+  await assert.rejects(holds.place(holdCall(payer, 100n, ahead)), /more than a month ahead/)
   await assertBooksBalance(database)
 })

@@ -201,12 +201,16 @@ test('a month that is not over, or has open, retried or unpaid requests, is not 
 })
 
 /** A database that calls `act` before each statement with these words, which may return another statement in its place. */
-function intercepting(database: Database, words: string, act: () => Promise<string | undefined>): Database {
+function intercepting(
+  database: Database,
+  words: string,
+  act: (connection: Connection, text: string, values?: readonly unknown[]) => Promise<string | undefined>,
+): Database {
   const around = (connection: Connection): Connection => ({
     execute: (script) => connection.execute(script),
     queryPrepared: (name, text, values) => connection.queryPrepared(name, text, values),
     async query(text, values) {
-      const other = text.includes(words) ? await act() : undefined
+      const other = text.includes(words) ? await act(connection, text, values) : undefined
       return other === undefined ? connection.query(text, values) : connection.query(other)
     },
   })
@@ -266,6 +270,30 @@ test('months are sealed and dropped in order, an empty one and rows outside of t
   for (const seal of seals) await dropMonth(database, seal)
   assert.deepEqual(await database.query('select from requests'), [])
   await assertBooksBalance(database)
+})
+
+// The plans of a worker are not seen from the coordinator.
+const isOnCluster = process.env.TEST_CITUS_WORKERS !== undefined
+test('while a drop keeps requests from being read, it reads them by their primary key only', {
+  skip: isOnCluster,
+}, async (t) => {
+  const { database } = await openMonths(t)
+  await sealMonth(database, month, noLeaves)
+  await database.query(
+    `insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, price_version, created_at, ended_at)
+     select 0, first_request_id('2020-02-01'::timestamptz + n * interval '1 second'), x.id, x.id, x.id, 'refused', 'm', false, 1, 1, now(), now()
+       from generate_series(1, 1000) n, gen_random_uuid() x (id)`,
+  )
+  await database.query('analyze requests_other')
+  const plans: string[] = []
+  const watched = intercepting(database, 'from requests r', async (connection, text, values) => {
+    const rows = await connection.query<{ 'QUERY PLAN': string }>(`explain ${text}`, values)
+    plans.push(rows.map((row) => row['QUERY PLAN']).join('\n'))
+    return undefined
+  })
+  await dropMonth(watched, (await verified(await exported(database, month))).seal)
+  assert.ok(plans.length > 0)
+  for (const plan of plans) assert.match(plan, /Index Cond: \(\(partition = /)
 })
 
 test('two concurrent drops drop once, and a foreign file drops nothing', async (t) => {

@@ -320,16 +320,20 @@ async function deleteRows(connection: Connection, month: Month): Promise<void> {
     [firstDay(month)],
   )
   if (older !== undefined) throw new MonthError(`Months are dropped in order: drop ${older.month} first.`)
+  const partitions = await listPartitions(connection)
   await connection.query('delete from requests_other r where r.id >= $1 and r.id < $2', range)
   await connection.execute(
     `set local lock_timeout = ${lockMsMax}; drop table if exists requests_${month.replace('-', '_')}`,
   )
-  const [left] = await connection.query<{ id: RequestId }>(
-    'select r.id from requests r where r.id >= $1 and r.id < $2 limit 1',
-    range,
-  )
-  if (left !== undefined)
-    throw new MonthError(`Request ${left.id} of ${month} is in an unexpected table. Nothing was dropped.`)
+  // By the primary key: until the commit, no request can be read or written.
+  for (const partition of partitions) {
+    const [left] = await connection.query<{ id: RequestId }>(
+      'select r.id from requests r where r.partition = $3 and r.id >= $1 and r.id < $2 limit 1',
+      [...range, partition],
+    )
+    if (left !== undefined)
+      throw new MonthError(`Request ${left.id} of ${month} is in an unexpected table. Nothing was dropped.`)
+  }
 }
 
 const lockAttemptsMax = 30
