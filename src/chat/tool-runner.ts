@@ -179,14 +179,13 @@ export class ToolRunner {
 
   async #perform(toolCall: ToolCall): Promise<Performed> {
     using deadline = startDeadline(this.#clientSignal)
+    const { accountId } = this.#admitted.hold.payer
     if (toolCall.kind === 'search') {
-      const results = await deadline.during(this.#parts.web.search!.search(toolCall.query, deadline.signal))
+      const results = await deadline.during(this.#parts.web.search!.search(toolCall.query, deadline.signal, accountId))
       for (const { url, title } of results) this.sources.add(url, title)
       return { status: 'completed', results: results.length, result: searchResult(results, this.#fence) }
     }
-    const page = await deadline.during(
-      this.#parts.web.fetch.fetch(toolCall.url, deadline.signal, this.#admitted.hold.payer.accountId),
-    )
+    const page = await deadline.during(this.#parts.web.fetch.fetch(toolCall.url, deadline.signal, accountId))
     this.sources.add(toolCall.url, page.title)
     this.sources.add(page.url, page.title)
     return { status: 'completed', results: 1, result: pageResult(page, this.#fence) }

@@ -140,7 +140,7 @@ export async function checkSearch(config: Config): Promise<readonly Finding[]> {
         onProviderFailure: (error) => (failure = error),
       })
       try {
-        await tools.search!.search('penny', AbortSignal.timeout(askMsMax))
+        await tools.search!.search('penny', AbortSignal.timeout(askMsMax), 'doctor')
         return ok(check, 'It answers.')
       } catch (error) {
         const variable = provider === 'searxng' ? 'SEARXNG_URL' : `${provider.toUpperCase()}_API_KEY`

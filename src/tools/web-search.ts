@@ -11,8 +11,8 @@ export type SearchResult = {
 export const queryCharactersMax = 400
 
 export type WebSearch = {
-  /** Throws `SearchFailedError` when no provider answered. A search without hits returns an empty list. */
-  search(query: string, signal: AbortSignal): Promise<readonly SearchResult[]>
+  /** Throws `SearchFailedError` when no provider answered. A search without hits returns an empty list. Accounts are served in turn. */
+  search(query: string, signal: AbortSignal, account: string): Promise<readonly SearchResult[]>
 }
 
 /** No provider answered. The message is written for the model. */

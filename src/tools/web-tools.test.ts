@@ -16,7 +16,7 @@ after(async () => {
 })
 
 test('in the sandbox a question is searched, and what is found can be read', async () => {
-  const [best] = await sandboxTools.search!.search('how much is held for a request', never)
+  const [best] = await sandboxTools.search!.search('how much is held for a request', never, 'a')
   assert.ok(best!.url.startsWith('https://docs.penny.test/'))
   const page = await sandboxTools.fetch.fetch(best!.url, never, 'a')
   assert.equal(page.url, best!.url)
@@ -63,7 +63,7 @@ test('configured providers are called in their order', async () => {
     },
     onProviderFailure: (error) => failures.push(error.message),
   })
-  assert.ok((await tools.search!.search('hold', never)).length > 0)
+  assert.ok((await tools.search!.search('hold', never, 'a')).length > 0)
   assert.equal(failures.length, 1)
   await tools.close()
 })
@@ -72,7 +72,7 @@ test('a search after the sandbox has gone fails, and says so to the model', asyn
   const gone = await startSearchServer({ host: '127.0.0.1', port: 0, root })
   const tools = webTools({ sandboxSearchUrl: gone.url })
   await gone.close()
-  await assert.rejects(tools.search!.search('hold', never), SearchFailedError)
+  await assert.rejects(tools.search!.search('hold', never, 'a'), SearchFailedError)
   await assert.rejects(tools.fetch.fetch('https://docs.penny.test/', never, 'a'), FetchFailedError)
   await tools.close()
 })

@@ -15,7 +15,8 @@ export type Ask = (question: ProviderCall, signal: AbortSignal) => Promise<unkno
 export type AskLimits = { readonly connectMsMax: number; readonly totalMsMax: number; readonly bytesMax: number }
 
 export const askLimits: AskLimits = { connectMsMax: 3_000, totalMsMax: 8_000, bytesMax: 2 * 1024 * 1024 }
-const connectionsMax = 32
+/** To each provider. */
+export const connectionsMax = 32
 
 /** Keep-alive connections to the operator's providers. Redirects are not followed: they would carry the API key to another host. */
 export function createAsk(limits: AskLimits = askLimits): { readonly ask: Ask; close(): Promise<void> } {

@@ -152,7 +152,7 @@ test('when the first provider fails, the next is called', async () => {
     providers: [failing('first', false), answering('second')],
     onFailure: (error) => failures.push(error.message),
   })
-  assert.equal((await search.search('x', never))[0]?.title, 'second')
+  assert.equal((await search.search('x', never, 'a'))[0]?.title, 'second')
   assert.deepEqual(failures, ['first'])
 })
 
@@ -167,24 +167,62 @@ test('when all providers fail transiently, one is called once more', async () =>
     },
   }
   const search = searchInTurn({ providers: [flaky, failing('other', true)], onFailure: () => {} })
-  assert.equal((await search.search('x', never)).length, 1)
+  assert.equal((await search.search('x', never, 'a')).length, 1)
   assert.equal(calls, 2)
 })
 
 test('a failed search is reported to the model without the provider’s name', async () => {
   const search = searchInTurn({ providers: [failing('acme answered 401', false)], onFailure: () => {} })
   await assert.rejects(
-    search.search('x', never),
+    search.search('x', never, 'a'),
     (error) => error instanceof SearchFailedError && !error.message.includes('acme'),
   )
-  await assert.rejects(search.search('   ', never), SearchFailedError)
+  await assert.rejects(search.search('   ', never, 'a'), SearchFailedError)
 })
 
 test('a caller can abort a search, and gets its own reason', async () => {
   answer = () => {}
   const reason = new Error('the client is gone')
   const search = searchInTurn({ providers: [providers.exa!(connections.ask)], onFailure: () => {} })
-  await assert.rejects(search.search('x', AbortSignal.abort(reason)), reason)
+  await assert.rejects(search.search('x', AbortSignal.abort(reason), 'a'), reason)
+})
+
+test('searches of one account delay another account by one turn, and waiting searches are limited', async () => {
+  const asked: { readonly query: string; readonly answer: () => void }[] = []
+  const slow: SearchProvider = {
+    name: 'slow',
+    search: (query, signal) =>
+      new Promise((resolve, reject) => {
+        signal.throwIfAborted()
+        asked.push({ query, answer: () => resolve([]) })
+        signal.addEventListener('abort', () => reject(signal.reason))
+      }),
+  }
+  const search = searchInTurn({ providers: [slow], onFailure: () => {}, totalMsMax: 600_000 })
+  const greedyLeaves = new AbortController()
+  const greedy = Array.from({ length: 300 }, () => search.search('greedy', greedyLeaves.signal, 'greedy'))
+  const settled = Promise.allSettled(greedy)
+  await assert.rejects(search.search('greedy', never, 'greedy'), SearchFailedError)
+  const patient = search.search('patient', never, 'patient')
+  await new Promise(setImmediate)
+  assert.ok(asked.length > 2 && asked.length < 100)
+  for (const { answer } of asked.slice(0, 2)) answer()
+  await Promise.all(greedy.slice(0, 2))
+  await new Promise(setImmediate)
+  const { answer } = asked.slice(-2).find(({ query }) => query === 'patient')!
+  answer()
+  assert.deepEqual(await patient, [])
+  greedyLeaves.abort()
+  await settled
+  const { length } = asked
+  const again = search.search('again', never, 'greedy')
+  await new Promise(setImmediate)
+  assert.deepEqual(
+    asked.slice(length).map(({ query }) => query),
+    ['again'],
+  )
+  asked.at(-1)!.answer()
+  assert.deepEqual(await again, [])
 })
 
 function answering(title: string): SearchProvider {
