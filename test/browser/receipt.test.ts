@@ -1,9 +1,14 @@
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
 import type { Page } from 'playwright-core'
 import { createRequestId, formatRequestId } from '../../src/ledger/request-id.ts'
 import { RequestArchivedError } from '../../src/ledger/sealed-months.ts'
 import { writeBundle } from '../../src/receipts/bundle.ts'
 import { keccak256 } from '../../src/signer/keccak.ts'
+import { atEnd } from '../support/at-end.ts'
 import { documentOf, everyKind, historyOf, pay, settleInBatch } from '../support/receipts.ts'
 import { dashboardSuite } from './dashboard.ts'
 
@@ -83,7 +88,7 @@ test('a changed field is named, and an invalid receipt is refused in one line', 
   await hostile.getByText('Invalid receipt: "created_at_ms" is out of range.').waitFor()
 })
 
-test('a receipt or an account’s bundle is verified from a file, and a missing payment is found', async () => {
+test('a receipt or an account’s bundle is verified from a file, and a missing payment is found', async (context) => {
   const page = await open(documentOf(entries[0]!, { payment, entries }))
   await page.locator('[data-testid=checks][data-ok=true]').waitFor()
   const { header, items } = historyOf(entries, [3, 2])
@@ -102,4 +107,21 @@ test('a receipt or an account’s bundle is verified from a file, and a missing 
     .getByRole('alert')
     .getByText(/^Invalid receipt: /)
     .waitFor()
+  assert.equal(await page.getByText('This receipt is genuine').count(), 0, 'the verdict on another file is gone')
+
+  const folder = mkdtempSync(join(tmpdir(), 'penny-receipt-'))
+  atEnd(context, () => rmSync(folder, { recursive: true }))
+  const path = join(folder, 'receipt.json')
+  for (const [receipt, verdict] of [
+    [documentOf(entries[5]!, { payment, entries }), 'This receipt is genuine'],
+    [documentOf(entries[5]!), 'This receipt is not signed yet'],
+  ] as const) {
+    writeFileSync(path, JSON.stringify(receipt))
+    const [chooser] = await Promise.all([
+      page.waitForEvent('filechooser'),
+      page.getByText('Verify a receipt file').click(),
+    ])
+    await chooser.setFiles(path)
+    await page.getByText(verdict).waitFor()
+  }
 })

@@ -36,6 +36,10 @@ export function ReceiptPage() {
         <ReceiptOf id={id} />
       ) : 'bundle' in chosen ? (
         <VerifiedBundle file={chosen.bundle} />
+      ) : 'problem' in chosen ? (
+        <Notice tone="error" role="alert">
+          <StateMark mark="failed" word={chosen.problem} />
+        </Notice>
       ) : (
         <Verified document={chosen.document} />
       )}

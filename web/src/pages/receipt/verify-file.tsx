@@ -10,23 +10,19 @@ import { Facts, Notice } from '../../ui/panel.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { Checks } from './checks.tsx'
 
-/** What a reader chose: the JSON of one receipt, or the bundle of a whole account, which is read as it is verified. */
-export type Chosen = { readonly document: unknown } | { readonly bundle: File }
+/** What a reader chose: the JSON of one receipt, the bundle of a whole account, which is read as it is verified, or neither. */
+export type Chosen = { readonly document: unknown } | { readonly bundle: File } | { readonly problem: string }
 
 const receiptBytesMax = 1_048_576
 
 /** Takes a file from the reader's machine. It is verified like any other and sent nowhere. */
 export function VerifyFile({ onChosen }: { onChosen: (chosen: Chosen) => void }) {
-  const [problem, setProblem] = useState<string>()
   const choose = async ({ target }: ChangeEvent<HTMLInputElement>) => {
     const file = target.files?.[0]
     if (file === undefined) return
-    try {
-      onChosen(await read(file))
-      setProblem(undefined)
-    } catch (error) {
-      setProblem(error instanceof SyntaxError ? `${file.name} is not valid JSON.` : (error as Error).message)
-    }
+    // Otherwise the browser would not report the same path chosen again, with a file that has changed.
+    target.value = ''
+    onChosen(await read(file).catch((error: Error) => ({ problem: problemOf(file, error) })))
   }
   return (
     <div className="border-t border-rule pt-4">
@@ -39,13 +35,12 @@ export function VerifyFile({ onChosen }: { onChosen: (chosen: Chosen) => void })
           onChange={choose}
         />
       </label>
-      {problem !== undefined && (
-        <p role="alert" className="mt-2 text-error">
-          {problem}
-        </p>
-      )}
     </div>
   )
+}
+
+function problemOf({ name }: File, error: Error): string {
+  return error instanceof SyntaxError ? `${name} is not valid JSON.` : error.message
 }
 
 async function read(file: File): Promise<Chosen> {
