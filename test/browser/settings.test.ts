@@ -24,9 +24,24 @@ test('a balance alert shows at the bell, and Funds shows its threshold', async (
   await settings.getByRole('button', { name: 'Save alerts' }).click()
   await below.getByRole('alert').filter({ hasText: 'at most six decimals' }).waitFor()
   await below.getByLabel('Threshold').fill('30')
+  // Another window has changed another rule meanwhile. Saving this one does not revert it.
+  const elsewhere = await page.evaluate(async () => {
+    const answer = await fetch('/api/alerts/rules/spend_day', {
+      method: 'PUT',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ enabled: true, threshold: '77' }),
+    })
+    return answer.ok
+  })
+  assert.ok(elsewhere)
   await settings.getByRole('group', { name: 'The balance lasts' }).getByRole('checkbox').uncheck()
   await settings.getByRole('button', { name: 'Save alerts' }).click()
 
+  const perDay = settings.getByRole('group', { name: 'Spend in a day (UTC) reaches' })
+  await page.waitForFunction(
+    (field) => (field as HTMLInputElement).value === '77',
+    await perDay.getByLabel('Threshold').elementHandle(),
+  )
   await page.getByRole('button', { name: 'Alerts: 1' }).click()
   await page.getByText('25 USDC left. Your warning is set to 30 USDC.').waitFor()
   await page.getByRole('link', { name: 'Funds', exact: true }).first().click()

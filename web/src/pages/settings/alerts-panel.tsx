@@ -1,4 +1,4 @@
-import { useQuery } from '@tanstack/react-query'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { type FormEvent, useEffect, useState } from 'react'
 import { call } from '../../api/call.ts'
@@ -35,16 +35,20 @@ export function AlertsPanel() {
 }
 
 function Rules({ rules }: { rules: readonly AlertRule[] }) {
-  const [forms, setForms] = useState<Readonly<Record<string, RuleForm>>>(() =>
-    Object.fromEntries(rules.map((rule) => [rule.kind, ruleFormOf(rule)])),
-  )
+  const client = useQueryClient()
+  // Only what was edited: the rest stays as the service has it, also when another window changes it.
+  const [edits, setEdits] = useState<Readonly<Record<string, RuleForm>>>({})
+  const formOf = (rule: AlertRule) => edits[rule.kind] ?? ruleFormOf(rule)
   const [tried, setTried] = useState(false)
-  const problemOf = (rule: AlertRule) => ruleProblem(rule, forms[rule.kind]!)
+  const problemOf = (rule: AlertRule) => ruleProblem(rule, formOf(rule))
   const save = useAccountChange(async () => {
     for (const rule of rules) {
-      const body = ruleBody(rule, forms[rule.kind]!)
+      const body = ruleBody(rule, formOf(rule))
       if (body !== undefined) await call('setAlertRule', { parameters: { kind: rule.kind }, body })
     }
+    await client.invalidateQueries({ queryKey: alertRulesQuery.queryKey })
+    // What was typed since then is not saved yet.
+    setEdits((latest) => Object.fromEntries(Object.entries(latest).filter(([kind, form]) => form !== edits[kind])))
   }, 'Saved.')
   const submit = (event: FormEvent) => {
     event.preventDefault()
@@ -55,9 +59,9 @@ function Rules({ rules }: { rules: readonly AlertRule[] }) {
     <form onSubmit={submit} noValidate className="flex flex-col gap-3">
       {rules.map((rule) => {
         const { kind, unit } = rule
-        const form = forms[kind]!
+        const form = formOf(rule)
         const [label, suffix] = ruleWords[kind]
-        const change = (next: Partial<RuleForm>) => setForms({ ...forms, [kind]: { ...form, ...next } })
+        const change = (next: Partial<RuleForm>) => setEdits({ ...edits, [kind]: { ...form, ...next } })
         return (
           <fieldset key={kind} className="grid min-w-0 grid-cols-1 items-end gap-x-4 sm:grid-cols-[1fr_160px]">
             <legend className="sr-only">{label}</legend>

@@ -1,4 +1,4 @@
-import { useQuery } from '@tanstack/react-query'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { type FormEvent, type ReactNode, useState } from 'react'
 import { call } from '../../api/call.ts'
 import { sessionQuery, sessionsQuery } from '../../api/queries.ts'
@@ -69,8 +69,14 @@ function sectionOf(id: (typeof settingsSections)[number][0], session: Session, a
 }
 
 function Profile({ session, account }: { session: Session; account: Account }) {
-  const [name, setName] = useState(account.name)
-  const rename = useAccountChange((next: string) => call('updateAccount', { body: { name: next } }), 'Saved.')
+  const client = useQueryClient()
+  const [edited, setEdited] = useState<string>()
+  const name = edited ?? account.name
+  const rename = useAccountChange(async (next: string) => {
+    await call('updateAccount', { body: { name: next } })
+    await client.invalidateQueries({ queryKey: sessionQuery.queryKey })
+    setEdited(undefined)
+  }, 'Saved.')
   const submit = (event: FormEvent) => {
     event.preventDefault()
     rename.mutate(name.trim())
@@ -86,7 +92,7 @@ function Profile({ session, account }: { session: Session; account: Account }) {
             maxLength={200}
             disabled={!hasRole(session, 'admin')}
             value={name}
-            onChange={({ target }) => setName(target.value)}
+            onChange={({ target }) => setEdited(target.value)}
           />
         </div>
         <Button type="submit" disabled={name.trim() === '' || name.trim() === account.name} busy={rename.isPending}>
@@ -105,8 +111,14 @@ function Profile({ session, account }: { session: Session; account: Account }) {
 /** What the other members see. */
 function YourName({ session }: { session: Session }) {
   const known = session.person?.name ?? ''
-  const [name, setName] = useState(known)
-  const rename = useAccountChange((next: string) => call('updatePerson', { body: { name: next } }), 'Saved.')
+  const client = useQueryClient()
+  const [edited, setEdited] = useState<string>()
+  const name = edited ?? known
+  const rename = useAccountChange(async (next: string) => {
+    await call('updatePerson', { body: { name: next } })
+    await client.invalidateQueries({ queryKey: sessionQuery.queryKey })
+    setEdited(undefined)
+  }, 'Saved.')
   const submit = (event: FormEvent) => {
     event.preventDefault()
     rename.mutate(name.trim())
@@ -119,7 +131,7 @@ function YourName({ session }: { session: Session }) {
           required
           maxLength={200}
           value={name}
-          onChange={({ target }) => setName(target.value)}
+          onChange={({ target }) => setEdited(target.value)}
         />
         {rename.error !== null && <ErrorPanel error={rename.error} />}
       </div>
