@@ -5,6 +5,7 @@ import type { Session } from '../api/shapes.ts'
 import { forgetConversations, signedOut } from '../pages/playground/kept-conversations.ts'
 import { shorten } from '../ui/copy.tsx'
 import { Icon } from '../ui/icon.tsx'
+import { ErrorPanel } from '../ui/loaded.tsx'
 import { menuItemClass, Popover } from '../ui/menu.tsx'
 
 export function AccountMenu({ session }: { session: Session }) {
@@ -28,9 +29,10 @@ export function AccountMenu({ session }: { session: Session }) {
           <Link to="/settings" className={menuItemClass} onClick={close}>
             <Icon name="settings" /> Settings
           </Link>
-          <button type="button" className={menuItemClass} onClick={() => signOut.mutate()}>
+          <button type="button" className={menuItemClass} onClick={() => signOut.mutate()} disabled={signOut.isPending}>
             <Icon name="external" /> Sign out
           </button>
+          {signOut.error !== null && <ErrorPanel error={signOut.error} />}
         </>
       )}
     </Popover>
@@ -44,12 +46,23 @@ export function OtherAccounts({ session }: { session: Session }) {
     onSuccess: () => window.location.assign('/'),
   })
   const others = session.person?.accounts.filter(({ id }) => id !== session.account?.id) ?? []
-  return others.map(({ id, name, role }) => (
-    <button key={id} type="button" className={menuItemClass} onClick={() => change.mutate(id)}>
-      <Icon name="person" /> <span className="truncate">Switch to {name}</span>
-      <span className="text-sm text-muted">{role}</span>
-    </button>
-  ))
+  return (
+    <>
+      {others.map(({ id, name, role }) => (
+        <button
+          key={id}
+          type="button"
+          className={menuItemClass}
+          onClick={() => change.mutate(id)}
+          disabled={change.isPending}
+        >
+          <Icon name="person" /> <span className="truncate">Switch to {name}</span>
+          <span className="text-sm text-muted">{role}</span>
+        </button>
+      ))}
+      {change.error !== null && <ErrorPanel error={change.error} />}
+    </>
+  )
 }
 
 export function accountName({ account }: Session): string {

@@ -3,6 +3,7 @@ import { useState } from 'react'
 import type { Session } from '../api/shapes.ts'
 import { Dialog } from '../ui/dialog.tsx'
 import { Icon } from '../ui/icon.tsx'
+import { ErrorPanel } from '../ui/loaded.tsx'
 import { OtherAccounts, useSignOut } from './account-menu.tsx'
 import { narrowPlaces, operatorPlace, places } from './navigation.ts'
 import { EnvironmentBadge } from './rail.tsx'
@@ -61,11 +62,17 @@ export function BottomBar({ session }: { session: Session }) {
             <EnvironmentBadge environment={session.environment} />
             <span className="flex items-center gap-2">
               <ThemeButton />
-              <button type="button" className="h-8 px-2 text-muted" onClick={() => signOut.mutate()}>
+              <button
+                type="button"
+                className="h-8 px-2 text-muted"
+                onClick={() => signOut.mutate()}
+                disabled={signOut.isPending}
+              >
                 Sign out
               </button>
             </span>
           </div>
+          {signOut.error !== null && <ErrorPanel error={signOut.error} />}
         </Dialog>
       )}
     </>

@@ -85,6 +85,7 @@ function JoinAs({
       onSignedOut()
     },
   })
+  const error = join.error ?? leave.error
   return (
     <div className="mx-auto flex w-full max-w-sm flex-1 flex-col justify-center gap-6 pb-16">
       <h1 className="text-2xl tracking-tight">Join an account</h1>
@@ -95,7 +96,7 @@ function JoinAs({
       <Button variant="quiet" onClick={() => leave.mutate()} busy={leave.isPending}>
         Sign out to join as another person
       </Button>
-      {join.error !== null && <ErrorPanel error={join.error} />}
+      {error !== null && <ErrorPanel error={error} />}
     </div>
   )
 }
