@@ -61,6 +61,31 @@ test('an invited person joins with a passkey, makes a key, cannot withdraw, and 
   await log.getByText('Grace was refused a withdrawal, which needs the role owner').waitFor()
   await log.getByText(/joined as developer/).waitFor()
 
+  // Requests of another member's key: the guest reads them, filters by the key, and gets no link to a page that is not found.
+  await owner.evaluate(async () => {
+    const made = await fetch('/api/keys', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ name: 'Of the owner' }),
+    })
+    const { secret } = (await made.json()) as { secret: string }
+    await fetch('/v1/chat/completions', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${secret}` },
+      body: JSON.stringify({ model: 'gpt-5.6-terra', messages: [{ role: 'user', content: 'Hi' }] }),
+    })
+  })
+  await guest.goto(`${dashboard.origin}/requests`)
+  const row = guest.getByTestId('request-row')
+  await row.waitFor()
+  await guest.getByRole('button', { name: 'Key: any' }).click()
+  await guest.getByRole('checkbox', { name: 'Of the owner' }).check()
+  await guest.getByRole('button', { name: 'Key: Of the owner' }).click()
+  await row.getByRole('link').click()
+  const drawer = guest.getByTestId('request-drawer')
+  await drawer.getByText('Of the owner').waitFor()
+  assert.equal(await drawer.getByRole('link', { name: 'Of the owner' }).count(), 0)
+
   // The link was used; the guest who opens it again while signed in is led to the account.
   await guest.goto(link)
   await guest.getByRole('button', { name: 'Join as Grace' }).click()

@@ -1,6 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
-import { type FormEvent, type ReactNode, useEffect, useState } from 'react'
+import { type FormEvent, type ReactNode, useEffect, useMemo, useState } from 'react'
 import { keysQuery, modelsQuery } from '../../api/queries.ts'
+import type { LedgerRequest } from '../../api/shapes.ts'
 import { Button } from '../../ui/button.tsx'
 import { Checkbox, Segmented, Select, TextField } from '../../ui/field.tsx'
 import { Icon } from '../../ui/icon.tsx'
@@ -10,10 +11,11 @@ import { type Filters, isFiltered, noFilters, ranges, type Status, statuses } fr
 import { errorCodes } from './refusals.ts'
 
 type Props = { filters: Filters; onChange: (filters: Filters) => void }
+type BarProps = Props & { rows: readonly LedgerRequest[] }
 
-export function FilterBar({ filters, onChange }: Props) {
+export function FilterBar({ filters, onChange, rows }: BarProps) {
   const { data: models } = useQuery(modelsQuery)
-  const { data: keys } = useQuery(keysQuery)
+  const keyNames = useKeyNames(rows)
   const set = (changed: Partial<Filters>) => onChange({ ...filters, ...changed })
   const preset = typeof filters.range === 'string' ? filters.range : 'custom'
   return (
@@ -37,12 +39,7 @@ export function FilterBar({ filters, onChange }: Props) {
         chosen={filters.model}
         onChange={(model) => set({ model })}
       />
-      <Choices
-        label="Key"
-        all={(keys?.data ?? []).map(({ id, name }) => [id, name])}
-        chosen={filters.key}
-        onChange={(key) => set({ key })}
-      />
+      <Choices label="Key" all={keyNames} chosen={filters.key} onChange={(key) => set({ key })} />
       <Choices
         label="Error code"
         all={errorCodes.map((code) => [code, code])}
@@ -61,6 +58,15 @@ export function FilterBar({ filters, onChange }: Props) {
         </p>
       )}
     </search>
+  )
+}
+
+/** The person's own keys, and those of other members in the rows. */
+function useKeyNames(rows: readonly LedgerRequest[]): readonly (readonly [id: string, name: string])[] {
+  const { data: keys } = useQuery(keysQuery)
+  return useMemo(
+    () => [...new Map([...(keys?.data ?? []), ...rows.map(({ key }) => key)].map(({ id, name }) => [id, name]))],
+    [keys, rows],
   )
 }
 

@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useParams } from '@tanstack/react-router'
 import { useEffect, useId, useRef } from 'react'
-import { requestQuery, sessionQuery } from '../../api/queries.ts'
+import { keysQuery, requestQuery, sessionQuery } from '../../api/queries.ts'
 import type { LedgerRequest, Session } from '../../api/shapes.ts'
 import { useX402Wallet } from '../../api/x402-wallet.ts'
 import { atomic } from '../../money/format.ts'
@@ -141,10 +141,18 @@ function Head({ request, session }: { request: LedgerRequest; session: Session |
   )
 }
 
+/** Everyone reads all requests of the account, but only admins read the keys of other members. */
 function KeyLink({ request: { key } }: { request: LedgerRequest }) {
+  const { data: keys } = useQuery(keysQuery)
+  const name = (
+    <>
+      {key.name} {key.hint !== key.name && <span className="num text-muted">{key.hint}</span>}
+    </>
+  )
+  if (!keys?.data.some(({ id }) => id === key.id)) return name
   return (
     <Link to="/keys/$id" params={{ id: key.id }} className="link">
-      {key.name} {key.hint !== key.name && <span className="num text-muted">{key.hint}</span>}
+      {name}
     </Link>
   )
 }

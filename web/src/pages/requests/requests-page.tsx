@@ -74,7 +74,7 @@ export function RequestsPage() {
         </>
       }
     >
-      <FilterBar filters={filters} onChange={setFilters} />
+      <FilterBar filters={filters} onChange={setFilters} rows={rows} />
       <Histogram filter={filter} onRange={(range) => setFilters({ ...filters, range })} />
       {list.error !== null && (
         <ErrorPanel error={list.error} onRetry={() => void list.refetch()} busy={list.isFetching} />
