@@ -54,6 +54,18 @@ test('requests are filtered by any error code from a list', async () => {
   await until(async () => (await page.getByTestId('request-row').count()) === 2)
 })
 
+test('a day of the usage page is typed by keyboard, and a field that is half typed changes nothing', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/usage')
+  await page.getByRole('button', { name: 'Choose days' }).click()
+  await page.getByLabel('From (UTC)').focus()
+  await page.keyboard.type('01')
+  await page.keyboard.press('Backspace')
+  await page.keyboard.type('152026')
+  await page.waitForURL(/from=2026-01-15/)
+  assert.equal(await page.getByLabel('From (UTC)').inputValue(), '2026-01-15')
+})
+
 test('the balance pill shows what is held, also when it is less than a cent', async () => {
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page)

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
-import { useMemo } from 'react'
+import { useMemo, useState } from 'react'
 import { sessionQuery, usageQuery } from '../../api/queries.ts'
 import type { Measures, Usage } from '../../api/shapes.ts'
 import { atomic, formatAmount, formatAxis, formatCharge, formatCount } from '../../money/format.ts'
@@ -39,7 +39,9 @@ export function UsagePage() {
   const timing = useQuery(usageQuery({ ...span, latency: 'true' }))
   const set = (next: UsageRange, nextGroup: Group) => {
     const where = typeof next === 'string' ? { range: next } : next
-    void navigate({ to: '/usage', search: { ...where, group: nextGroup } as never })
+    // Days change one field at a time: one entry in the history is enough.
+    const replace = typeof range !== 'string' && typeof next !== 'string'
+    void navigate({ to: '/usage', search: { ...where, group: nextGroup } as never, replace })
   }
   useScrollToHash(usage.data !== undefined)
   return (
@@ -279,9 +281,9 @@ function Breakdown({ usage, group }: { usage: Usage; group: Group }) {
   )
 }
 
-function CustomRange({ range, onChange }: { range: UsageRange; onChange: (range: UsageRange) => void }) {
-  const today = new Date().toISOString().slice(0, 10)
-  const { from, to } = typeof range === 'string' ? { from: today, to: today } : range
+type RangeProps = { range: UsageRange; onChange: (range: UsageRange) => void }
+
+function CustomRange(props: RangeProps) {
   return (
     <Popover
       label="Choose days"
@@ -293,25 +295,37 @@ function CustomRange({ range, onChange }: { range: UsageRange; onChange: (range:
         </>
       }
     >
-      {() => (
-        <div className="flex w-56 flex-col gap-3 p-2">
-          <TextField
-            label="From (UTC)"
-            type="date"
-            max={to}
-            value={from}
-            onChange={({ target }) => onChange({ from: target.value, to })}
-          />
-          <TextField
-            label="To (inclusive)"
-            type="date"
-            min={from}
-            max={today}
-            value={to}
-            onChange={({ target }) => onChange({ from, to: target.value })}
-          />
-        </div>
-      )}
+      {() => <DayFields {...props} />}
     </Popover>
+  )
+}
+
+/** A day that is being typed is not a day yet: the page follows when both are. */
+function DayFields({ range, onChange }: RangeProps) {
+  const today = new Date().toISOString().slice(0, 10)
+  const [typed, setTyped] = useState(typeof range === 'string' ? { from: today, to: today } : range)
+  const change = (next: typeof typed) => {
+    setTyped(next)
+    const parsed = parseUsageRange(next)
+    if (typeof parsed !== 'string') onChange(parsed)
+  }
+  return (
+    <div className="flex w-56 flex-col gap-3 p-2">
+      <TextField
+        label="From (UTC)"
+        type="date"
+        max={typed.to}
+        value={typed.from}
+        onChange={({ target }) => change({ ...typed, from: target.value })}
+      />
+      <TextField
+        label="To (inclusive)"
+        type="date"
+        min={typed.from}
+        max={today}
+        value={typed.to}
+        onChange={({ target }) => change({ ...typed, to: target.value })}
+      />
+    </div>
   )
 }

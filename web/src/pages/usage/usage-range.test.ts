@@ -11,7 +11,13 @@ test('chosen days are whole UTC days, the last one included', () => {
 })
 
 test('a range that makes no sense is a week', () => {
-  for (const search of [{}, { range: '1y' }, { from: '2026-11-15', to: '2026-11-01' }, { from: 'x', to: 'y' }])
+  for (const search of [
+    {},
+    { range: '1y' },
+    { from: '2026-11-15', to: '2026-11-01' },
+    { from: 'x', to: 'y' },
+    { from: '0002-11-01', to: '2026-11-01' },
+  ])
     assert.equal(parseUsageRange(search), '7d')
 })
 

@@ -48,6 +48,7 @@ export function fromWithinAccount(fromMs: number, nowMs: number, accountCreatedA
   return new Date(Math.floor(Math.max(fromMs, bornMs) / 60_000) * 60_000).toISOString()
 }
 
+/** A year that is being typed begins as 0002. */
 function isDay(text: string | undefined): text is string {
-  return text !== undefined && /^\d{4}-\d\d-\d\d$/.test(text) && !Number.isNaN(Date.parse(text))
+  return text !== undefined && /^2\d{3}-\d\d-\d\d$/.test(text) && !Number.isNaN(Date.parse(text))
 }
