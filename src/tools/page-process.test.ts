@@ -51,7 +51,7 @@ test('a page that takes over the parser reaches no file, network, process, threa
   assert.deepEqual(readdirSync(folder).sort(), ['master.key', 'signer.sock'])
 })
 
-for (const what of ['hang', 'wait', 'crash', 'exit', 'babble', 'flood', 'lie'] as const) {
+for (const what of ['hang', 'wait', 'crash', 'exit', 'babble', 'flood', 'lie', 'stall'] as const) {
   test(`a parser that does this fails only its page, and a new process reads the next: ${what}`, async (t) => {
     const reader = hostileReader(t, { readMsMax: 1_000 })
     const former = await order(reader, 'echo')

@@ -81,6 +81,7 @@ export class PageProcess {
     const stopped = new AbortController()
     const idle = this.#onOutput
     let limit = setTimeout(() => this.kill(), this.#limits.startMsMax)
+    let isReading = false
     const answered = Promise.withResolvers<Exclude<ReadAnswer, { reading: true }>>()
     this.#onOutput = lines(answerBytesMax(question), (line) => {
       // Ignore what the child sent after its violation and before it died.
@@ -88,6 +89,9 @@ export class PageProcess {
       const answer = line === undefined ? undefined : decodeAnswer(line, question)
       if (answer === undefined) return this.kill()
       if (!('reading' in answer)) return answered.resolve(answer)
+      // A second one would restart the timeout.
+      if (isReading) return this.kill()
+      isReading = true
       clearTimeout(limit)
       limit = setTimeout(() => this.kill(), this.#limits.readMsMax)
     })

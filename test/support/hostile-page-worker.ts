@@ -3,7 +3,7 @@ import { answerQuestions } from '../../src/tools/page-channel.ts'
 // Stands in for page-worker.ts after a page has taken over the parser: does what the page says. Only tests start it.
 
 type Order = {
-  readonly do: 'attack' | 'echo' | 'hang' | 'wait' | 'crash' | 'exit' | 'babble' | 'flood' | 'lie' | 'linger'
+  readonly do: 'attack' | 'echo' | 'hang' | 'wait' | 'crash' | 'exit' | 'babble' | 'flood' | 'lie' | 'stall' | 'linger'
   readonly targets?: Targets
 }
 
@@ -24,6 +24,10 @@ async function obey({ do: what, targets }: Order): Promise<string> {
   switch (what) {
     case 'attack':
       return JSON.stringify(await attack(targets!))
+    case 'stall':
+      // The parent has already started the read timeout.
+      process.stdout.write('{"reading":true}\n')
+      return 'done'
     case 'hang':
       for (;;);
     case 'wait':
