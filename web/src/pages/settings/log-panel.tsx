@@ -38,7 +38,7 @@ export function LogPanel() {
 function Entry({ entry }: { entry: LogEntry }) {
   return (
     <li data-testid="log-entry">
-      <span className="block">{logSentence(entry)}</span>
+      <span className="block break-words">{logSentence(entry)}</span>
       <span className="block text-sm text-muted">
         <Time at={entry.created_at} />
         {entry.network !== null && ` · ${entry.network}`}
