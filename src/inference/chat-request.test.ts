@@ -485,6 +485,15 @@ test('a __proto__ key in a schema stays a key', () => {
 const turns = (ids: readonly string[]) =>
   ids.flatMap((id) => [{ role: 'assistant', content: null, tool_calls: [call(id)] }, result(id)])
 
+test('call ids that are longer than OpenAI allows are replaced by short ones', () => {
+  const long = ['a'.repeat(65), 'b'.repeat(512)]
+  const { messages } = parse({ messages: [...hello, ...turns(['a'.repeat(64), ...long])] })
+  assertPaired({ messages })
+  const [kept, ...replaced] = callIds(messages)
+  assert.equal(kept, 'a'.repeat(64))
+  for (const id of replaced) assert.match(id, /^call_[0-9a-f]{48}$/)
+})
+
 test('call ids that a client reuses in a later turn, or leaves empty, are made unique', () => {
   const { messages } = parse({ messages: [...hello, ...turns(['call_0', '', 'call_0', 'call_0', ''])] })
   assertPaired({ messages })

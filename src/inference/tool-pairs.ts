@@ -2,6 +2,9 @@ import { hash } from 'node:crypto'
 import type { AssistantMessage, Message, ToolCall, ToolMessage } from './chat-messages.ts'
 import { InvalidValueError, quoted, wrongValue } from './parameter.ts'
 
+/** OpenAI's limit. Some chat templates show ids to the model, so a longer one would also be input that is not priced. */
+export const callIdCharactersMax = 64
+
 /** The calls of a conversation up to a message. */
 type Calls = {
   /** Calls without a result, by the client's id. One per id, or several for the empty id. */
@@ -13,9 +16,9 @@ type Calls = {
 type OpenCall = { readonly id: string; readonly place: string }
 
 /**
- * Pairs every call with its result by a unique id, as the upstream requires. Some clients restart their call ids in each turn, or
- * send no ids at all. They are accepted as long as the pairing is unambiguous: such ids are replaced in call and result. The
- * replacements are deterministic, so sending the conversation again gives the same ids.
+ * Pairs every call with its result by a unique, short id, as the upstream requires. Some clients restart their call ids in each turn,
+ * send no ids at all or very long ones. They are accepted as long as the pairing is unambiguous: such ids are replaced in call and
+ * result. The replacements are deterministic, so sending the conversation again gives the same ids.
  * @throws {InvalidValueError} for a call without a result and a result without a call.
  */
 export function pairToolCalls(messages: readonly Message[]): readonly Message[] {
@@ -57,7 +60,7 @@ function closeCall(message: ToolMessage, place: string, { open, uses }: Calls): 
 function uniqueId(id: string, uses: Map<string, number>): string {
   const count = (uses.get(id) ?? 0) + 1
   uses.set(id, count)
-  if (id !== '' && count === 1) return id
+  if (id !== '' && id.length <= callIdCharactersMax && count === 1) return id
   const derived = derivedCallId(`${count} ${id}`)
   uses.set(derived, 1)
   return derived

@@ -30,9 +30,9 @@ test('a conversation with tools keeps its order, its ids and its texts', () => {
       {
         role: 'assistant',
         content: null,
-        tool_calls: [{ id: 'a'.repeat(80), function: { name: 'f', arguments: '{}' } }],
+        tool_calls: [{ id: 'a'.repeat(64), function: { name: 'f', arguments: '{}' } }],
       },
-      { role: 'tool', tool_call_id: 'a'.repeat(80), content: 'done' },
+      { role: 'tool', tool_call_id: 'a'.repeat(64), content: 'done' },
       { role: 'assistant', refusal: 'No.' },
       { role: 'system', content: 'Later.' },
       {
@@ -44,12 +44,12 @@ test('a conversation with tools keeps its order, its ids and its texts', () => {
       },
     ],
   })
-  const call = { id: 'a'.repeat(80), type: 'function', function: { name: 'f', arguments: '{}' } }
+  const call = { id: 'a'.repeat(64), type: 'function', function: { name: 'f', arguments: '{}' } }
   assert.deepEqual(messages, [
     { role: 'system', content: 'Be short.' },
     { role: 'user', content: 'One.' },
     { role: 'assistant', content: null, tool_calls: [call] },
-    { role: 'tool', tool_call_id: 'a'.repeat(80), content: 'done' },
+    { role: 'tool', tool_call_id: 'a'.repeat(64), content: 'done' },
     { role: 'assistant', content: 'No.' },
     { role: 'system', content: 'Later.' },
     {

@@ -2,7 +2,7 @@ import type { AssistantMessage, Content, Message, ToolCall } from '../inference/
 import type { ReasoningEffort } from '../inference/chat-parameters.ts'
 import type { ToolChoice } from '../inference/chat-tools.ts'
 import type { JsonObject } from '../inference/parameter.ts'
-import { derivedCallId } from '../inference/tool-pairs.ts'
+import { callIdCharactersMax, derivedCallId } from '../inference/tool-pairs.ts'
 import {
   type FormatDefinition,
   type FunctionDefinition,
@@ -54,8 +54,6 @@ export type ResponsesRequest = {
   readonly prompt_cache_key: string
 }
 
-const callIdCharactersMax = 64
-
 /** The request body. `provider` is the id of the target: items of other providers are converted. */
 export function toResponsesRequest(request: ModelRequest, model: string, provider: string): ResponsesRequest {
   const { instructions, reasoningEffort: effort, temperature } = request
@@ -97,7 +95,7 @@ function inputItems(message: Message): readonly InputItem[] {
       return assistantItems(message)
     case 'tool': {
       const output = typeof message.content === 'string' ? message.content : inputTextParts(message.content)
-      return [{ type: 'function_call_output', call_id: callId(message.toolCallId), output }]
+      return [{ type: 'function_call_output', call_id: message.toolCallId, output }]
     }
     default:
       return [{ type: 'message', role: message.role, content: inputTextParts(message.content) }]
