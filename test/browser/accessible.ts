@@ -11,9 +11,18 @@ export const windows = { wide: { width: 1280, height: 900 }, narrow: { width: 36
 export async function assertAccessibleInThemes(page: Page, what: string, width: string): Promise<void> {
   await assertAccessible(page, `${what}, light, ${width}`)
   if (width !== 'wide') return
-  await page.emulateMedia({ colorScheme: 'dark' })
+  await useTheme(page, 'dark')
   await assertAccessible(page, `${what}, dark, ${width}`, ['color-contrast'])
-  await page.emulateMedia({ colorScheme: 'light' })
+  await useTheme(page, 'light')
+}
+
+/** The dashboard follows the system a moment later, and its colours fade only from then on. Other pages have no theme of their own. */
+async function useTheme(page: Page, colorScheme: 'dark' | 'light'): Promise<void> {
+  await page.emulateMedia({ colorScheme })
+  await page.waitForFunction(
+    (wanted) => [undefined, wanted].includes(document.documentElement.dataset.theme),
+    colorScheme,
+  )
 }
 
 /**
