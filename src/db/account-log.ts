@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { AccountRef } from './account-ref.ts'
 import { readClock } from './clock.ts'
 import type { Connection, Database } from './database.ts'
+import { deletedAtOnce, untilFewer } from './delete-in-chunks.ts'
 
 /** Events of the account log. docs/observability.md lists them. */
 export const accountEvents = [
@@ -69,7 +70,6 @@ export type LogRow = {
 
 const logDays = 400
 export const logRowsPerAccountMax = 10_000
-const deletedAtOnce = 1_000
 
 /** Writes in the caller's transaction, so that the row exists exactly if the change does. Never put a secret into the facts. */
 export async function writeAccountLog(
@@ -173,9 +173,4 @@ export async function trimAccountLogs(database: Database, rowsMax: number = logR
       ),
     )
   }
-}
-
-/** In chunks: one long statement would hold its row locks too long. */
-async function untilFewer(remove: () => Promise<readonly unknown[]>): Promise<void> {
-  while ((await remove()).length === deletedAtOnce);
 }

@@ -1,5 +1,6 @@
 import { readClock } from '../db/clock.ts'
 import type { Database } from '../db/database.ts'
+import { deletedAtOnce, untilFewer } from '../db/delete-in-chunks.ts'
 import { listPartitions } from './accounts.ts'
 
 /** Longer than a webhook is retried. */
@@ -8,7 +9,6 @@ const eventDays = 4
 export const eventsPerAccountMax = 10_000
 /** An event is deleted once this many newer events follow it, even if an endpoint still wants it. */
 export const eventsKeptMax = 100_000
-export const deletedAtOnce = 10_000
 
 /** Deletes events after four days. */
 export async function forgetEvents(database: Database): Promise<void> {
@@ -57,8 +57,3 @@ export async function trimEvents(
 }
 
 type EventLimits = { readonly newestMax: number; readonly keptMax: number }
-
-/** In chunks: one long statement would keep its rows locked and block vacuum. */
-export async function untilFewer(remove: () => Promise<readonly unknown[]>): Promise<void> {
-  while ((await remove()).length === deletedAtOnce);
-}
