@@ -20,7 +20,7 @@ begin
   if not found then
     return 0;
   end if;
-  -- A time in the future is of a clock that was wrong: nobody waits for it.
+  -- If the time lies in the future, the clock was wrong then: do not wait for it.
   if v_key.window_changed_at between v_now - interval '1 minute' and v_now then
     return ceil(extract(epoch from v_key.window_changed_at + interval '1 minute' - v_now) * 1000);
   end if;

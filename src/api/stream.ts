@@ -63,7 +63,7 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
       clearInterval(timer)
       ignore()
     })
-    // Nobody reads or cancels the body after a HEAD request, or when the client disconnected before the response began.
+    // The body is neither read nor cancelled after a HEAD request, or if the client disconnected before the response began.
     void responseClosed(outgoing).then(end)
     send(`id: ${formatStreamId(session, subscription.number)}\n${render(ready(subscription.isResumed))}`)
     return new Response(body as ConstructorParameters<typeof Response>[0], {

@@ -285,6 +285,11 @@ export function isLockTimeout(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === '55P03'
 }
 
+/** The statement ran for longer than its limit. Nothing was written. */
+export function isStatementTimeout(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === '57014'
+}
+
 /**
  * Whether the outcome of a statement is unknown: it may have been executed, or never sent. Read by id on a new connection before you
  * act. False for an ordinary SQL error: nothing was written.

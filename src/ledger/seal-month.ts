@@ -1,6 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import { readClock } from '../db/clock.ts'
-import { type Connection, type Database, isLockTimeout } from '../db/database.ts'
+import { type Connection, type Database, isLockTimeout, isStatementTimeout } from '../db/database.ts'
 import { listPartitions } from './accounts.ts'
 import { findViolations } from './audit.ts'
 import { endOfMonth, firstDay, type Month, monthOf, startOfMonth } from './month.ts'
@@ -118,10 +118,6 @@ async function closeMonth(database: Database, { month, until }: MonthRange): Pro
       `${month} has ${retried.length} requests that can be retried. Retries are possible for a day (REPLAY_HOURS). Try again later.`,
     )
   }
-}
-
-function isStatementTimeout(error: unknown): boolean {
-  return (error as { code?: unknown } | null)?.code === '57014'
 }
 
 /** Every entry of the month must be in a payment that is final on chain, with a signed root. The service pays the unpaid ones. */

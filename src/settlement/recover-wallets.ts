@@ -31,8 +31,8 @@ const copiedPagesMax = 10
 /**
  * Records payments and refunds of x402 wallets that were made after the copy. Wallets choose their nonces, so the seller's transfers are
  * read from the gateway, newest first, back to those of the copy. A payment becomes credit in full: the cost of its request is lost with
- * the request. Payments of accounts that are not in the copy are only reported: they are revenue, and nobody can spend a credit at
- * such an address. Idempotent.
+ * the request. Payments of accounts that were opened after the copy are only reported: they are revenue, and a credit at such an
+ * address could not be spent. Idempotent.
  */
 export async function recoverWallets(parts: RecoverWalletsParts): Promise<WalletRecovery> {
   const { database, terms, partitions } = parts

@@ -102,7 +102,7 @@ test('a stream ends with its session', async () => {
 
 test('the twenty-first live view of an account is refused, a place is free again when a view is closed or was only a HEAD', async () => {
   const other = await signInNew(suite.service)
-  // A HEAD request opens a view whose body nobody reads or cancels.
+  // After a HEAD request the body of the view is neither read nor cancelled.
   for (let turn = 0; turn < 30; turn += 1) await other.send('HEAD', '/api/stream')
   const streams: Response[] = []
   await until(async () => {

@@ -355,7 +355,7 @@ class Round {
     }
   }
 
-  /** Injects no more faults. Waits until all requests have ended, those of late statements included, then stops the nodes. */
+  /** Injects no more faults, waits until all requests have ended (also those of late statements) and stops the nodes. */
   async #stopCleanly(): Promise<void> {
     await this.#load!.stop()
     await Promise.all(this.#slots.map((slot) => slot.back.delivered()))
