@@ -10,6 +10,7 @@ import { openDatabase } from '../src/db/database.ts'
 import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
 import { check } from './check.ts'
 import { postgres15 } from './postgres-versions.ts'
+import { bundleService } from './support/bundle.ts'
 import { compileCache } from './support/child-environment.ts'
 import { CitusCluster, serverUrl, withDatabase } from './support/citus-cluster.ts'
 import type { RunSettings } from './support/run-files.ts'
@@ -159,6 +160,7 @@ process.env.TEST_SEED ??= String(isLong || process.argv.includes('--all') ? rand
 
 /** Shared by all processes of all runs. Without it, each test file compiles the whole service again: a second of a core. */
 process.env.NODE_COMPILE_CACHE ??= compileCache
+process.env.TEST_SERVICE_PROGRAM ??= await bundleService()
 
 /** What a tmpfs calls itself, and what the whole run leaves in its temporary folder at any time, several times over. */
 const tmpfsType = 0x01021994

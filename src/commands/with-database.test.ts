@@ -5,14 +5,11 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { atEnd } from '../../test/support/at-end.ts'
-import { childEnvironment } from '../../test/support/child-environment.ts'
+import { childEnvironment, pennyProgram } from '../../test/support/child-environment.ts'
 import { until } from '../../test/support/until.ts'
 import { readPostmasterPid } from '../db/embedded/postmaster.ts'
 import { startEmbeddedPostgres } from '../db/embedded-postgres.ts'
-
-const main = fileURLToPath(new URL('../main.ts', import.meta.url))
 
 // Later commands would use the server and not stop it, and a copy of the folder would be one of a running database.
 test('Ctrl-C while a command starts PostgreSQL leaves no server behind', async (t) => {
@@ -20,7 +17,7 @@ test('Ctrl-C while a command starts PostgreSQL leaves no server behind', async (
   atEnd(t, () => rmSync(dataDir, { recursive: true, force: true }))
   await (await startEmbeddedPostgres({ dataDir })).stop()
   const cluster = join(dataDir, 'postgres')
-  const command = spawn(process.execPath, [main, 'balance'], {
+  const command = spawn(process.execPath, [...pennyProgram(), 'balance'], {
     env: { ...childEnvironment, DATA_DIR: dataDir },
     stdio: 'ignore',
   })

@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import type { Browser, BrowserContext, Page } from 'playwright-core'
 import type { Database } from '../../src/db/database.ts'
+import { pennyProgram } from '../support/child-environment.ts'
 import { testDatabase } from '../support/postgres.ts'
 import { type ContextOptions, chromiumPath, launchBrowser, openContext } from './chromium.ts'
 
@@ -114,8 +115,7 @@ async function startCommand(environment: Readonly<Record<string, string>>): Prom
     NO_COLOR: '1',
     ...environment,
   }
-  const main = join(root, 'src/main.ts')
-  const command = spawn(process.execPath, [main, 'start'], { env, stdio: ['ignore', 'ignore', 'pipe'] })
+  const command = spawn(process.execPath, [...pennyProgram(), 'start'], { env, stdio: ['ignore', 'ignore', 'pipe'] })
   let said = ''
   command.stderr!.on('data', (text) => {
     said += text
@@ -140,7 +140,7 @@ async function startCommand(environment: Readonly<Record<string, string>>): Prom
     signInLink: facts.dashboard_url,
     database: ledger.database,
     async penny(words) {
-      await promisify(execFile)(process.execPath, [main, ...words], { env })
+      await promisify(execFile)(process.execPath, [...pennyProgram(), ...words], { env })
     },
     stop,
   }

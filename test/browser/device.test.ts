@@ -5,20 +5,22 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
-import { childEnvironment } from '../support/child-environment.ts'
+import { childEnvironment, pennyProgram } from '../support/child-environment.ts'
 import { dashboardSuite } from './dashboard.ts'
 
 // A person with a terminal and a browser: `penny login URL`, the printed link, the answer.
 
 const dashboard = dashboardSuite({ SANDBOX_TOKENS_PER_SECOND: '0' })
-const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const home = mkdtempSync(join(tmpdir(), 'penny-customer-'))
 after(() => rmSync(home, { recursive: true, force: true }))
 
 async function startLogin() {
   const env = { ...childEnvironment, HOME: home }
-  const child = spawn(process.execPath, [main, 'login', dashboard.origin], { cwd: home, env, stdio: 'pipe' })
+  const child = spawn(process.execPath, [...pennyProgram(), 'login', dashboard.origin], {
+    cwd: home,
+    env,
+    stdio: 'pipe',
+  })
   let said = ''
   const ended = once(child, 'close')
   for (const stream of [child.stdout, child.stderr])

@@ -20,7 +20,7 @@ import { loadPriceList } from '../../src/billing/price-list.ts'
 import { readConfig, refuseEmbeddedInProduction } from '../../src/config/config.ts'
 import { locateEmbeddedPostgres } from '../../src/db/embedded-postgres.ts'
 import { loadCatalog } from '../../src/run/catalog.ts'
-import { childEnvironment } from '../support/child-environment.ts'
+import { childEnvironment, pennyProgram } from '../support/child-environment.ts'
 import { type Block, isOutput, purposeOf, readBlocks } from './guide-blocks.ts'
 
 // Every guide is followed to the letter, in order, against one sandbox that was started as the quickstart says. What a guide
@@ -43,7 +43,7 @@ before(async () => {
   mkdirSync(join(folder, 'bin'))
   writeFileSync(
     join(folder, 'bin/penny'),
-    `#!/bin/sh\nexec "${process.execPath}" "${join(root, 'src/main.ts')}" "$@"\n`,
+    `#!/bin/sh\nexec ${[process.execPath, ...pennyProgram()].map((word) => `"${word}"`).join(' ')} "$@"\n`,
   )
   chmodSync(join(folder, 'bin/penny'), 0o755)
   symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'))

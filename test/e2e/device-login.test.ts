@@ -5,9 +5,8 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { waitingPerNetworkMax } from '../../src/identity/device-logins.ts'
-import { childEnvironment } from '../support/child-environment.ts'
+import { childEnvironment, pennyProgram } from '../support/child-environment.ts'
 import { DashboardClient, type Json, signInNew } from '../support/dashboard-client.ts'
 import { answers, completed, created, text } from '../support/scripted-upstream.ts'
 import { serviceSuite } from '../support/suites.ts'
@@ -15,7 +14,6 @@ import { serviceSuite } from '../support/suites.ts'
 // `penny login URL` without a key: a terminal asks, a person who is signed in answers, the terminal gets a key once.
 
 const suite = serviceSuite({ TRUST_PROXY: '1' })
-const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
 type Started = { device_code: string; user_code: string; verification_uri_complete: string; interval: number }
 type State = { status: string; interval: number | null; key: { id: string; secret: string; name: string } | null }
@@ -201,7 +199,11 @@ class Terminal {
 
   constructor(home: string, words: readonly string[]) {
     const env = { ...childEnvironment, HOME: home }
-    this.process = spawn(process.execPath, [main, ...words], { cwd: home, env, stdio: ['ignore', 'pipe', 'pipe'] })
+    this.process = spawn(process.execPath, [...pennyProgram(), ...words], {
+      cwd: home,
+      env,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
     this.process.stdout!.on('data', (text) => {
       this.stdout += text
     })

@@ -4,8 +4,7 @@ import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { fileURLToPath } from 'node:url'
-import { childEnvironment } from '../support/child-environment.ts'
+import { childEnvironment, pennyProgram } from '../support/child-environment.ts'
 import {
   account,
   ask,
@@ -22,8 +21,6 @@ import {
   untilBalance,
 } from '../support/gateway.ts'
 import { temporaryFolder, usdc } from '../support/sandbox-chain.ts'
-
-const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
 test('penny gateway needs only its environment, and continues where it stopped', async (t) => {
   const bench = await openBench(t)
@@ -49,7 +46,7 @@ test('penny gateway needs only its environment, and continues where it stopped',
 })
 
 test('penny gateway says what it needs', async (t) => {
-  const child = spawn(process.execPath, [main, 'gateway'], {
+  const child = spawn(process.execPath, [...pennyProgram(), 'gateway'], {
     env: { ...childEnvironment, DATA_DIR: await temporaryFolder(t), CHAIN_RPC_URL: 'http://127.0.0.1:1' },
   })
   const [[said], [code]] = await Promise.all([once(child.stderr, 'data'), once(child, 'exit')])
@@ -81,7 +78,10 @@ function environmentOf({ databaseUrl, chain, wallet }: GatewayBench, folder: str
 }
 
 async function start(env: Record<string, string>) {
-  const child = spawn(process.execPath, [main, 'gateway', '--json'], { env, stdio: ['ignore', 'pipe', 'inherit'] })
+  const child = spawn(process.execPath, [...pennyProgram(), 'gateway', '--json'], {
+    env,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
   const [line] = await Promise.race([once(child.stdout, 'data'), once(child, 'exit')])
   assert.equal(typeof line, 'object', 'it ended before it was ready')
   const { url } = JSON.parse(String(line)) as { url: string }

@@ -5,13 +5,11 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
-import { childEnvironment } from '../support/child-environment.ts'
+import { childEnvironment, pennyProgram } from '../support/child-environment.ts'
 import { createWallet, DashboardClient, signedMessage } from '../support/dashboard-client.ts'
 
 // The whole service, its helpers included, at the level where it talks most. What reaches the log stays there for years.
 
-const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'penny-log-'))
 const dataDir = join(folder, 'data')
 const masterKey = `${'c0ffee'.repeat(10)}beef`
@@ -46,7 +44,7 @@ type Visit = {
 const owner = '0x70997970c51812dc3a010c7d01b50e0d17dc79c8'
 
 before(async () => {
-  const child = spawn(process.execPath, [main, 'start'], {
+  const child = spawn(process.execPath, [...pennyProgram(), 'start'], {
     cwd: folder,
     env: {
       ...childEnvironment,

@@ -4,7 +4,6 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import { startModelServer } from '../../sandbox/model/server.ts'
@@ -16,7 +15,7 @@ import { summarizePayments } from '../../src/ledger/payments.ts'
 import { type Service, startService } from '../../src/run/service.ts'
 import { AccountKeys } from '../../src/signer/account-keys.ts'
 import { atEnd } from '../support/at-end.ts'
-import { childEnvironment } from '../support/child-environment.ts'
+import { childEnvironment, pennyProgram } from '../support/child-environment.ts'
 import { openBench, token } from '../support/gateway.ts'
 import { testDatabase } from '../support/postgres.ts'
 import { usdc } from '../support/sandbox-chain.ts'
@@ -24,7 +23,6 @@ import { until } from '../support/until.ts'
 
 // As in production: the chain and the gateway are others', and keep what they have when the ledger is lost.
 
-const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const masterKey = 'a1'.repeat(32)
 const owner = '0x70997970c51812dc3a010c7d01b50e0d17dc79c8'
 
@@ -240,7 +238,7 @@ async function send(service: Service, apiKey: string): Promise<Response> {
 }
 
 function penny({ environment }: House, databaseUrl: string, ...args: readonly string[]) {
-  return promisify(execFile)(process.execPath, [main, ...args], {
+  return promisify(execFile)(process.execPath, [...pennyProgram(), ...args], {
     env: { ...childEnvironment, ...environment, DATABASE_URL: databaseUrl },
   })
 }

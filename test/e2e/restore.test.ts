@@ -5,17 +5,15 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { openDatabase } from '../../src/db/database.ts'
 import { locateEmbeddedPostgres } from '../../src/db/embedded-postgres.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
-import { childEnvironment } from '../support/child-environment.ts'
+import { childEnvironment, pennyProgram } from '../support/child-environment.ts'
 import { until } from '../support/until.ts'
 
 // The drill of docs/runbooks/backup.md: copy the data folder while requests run, lose it, put the copy in its place.
 
-const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'penny-restore-'))
 const dataDir = join(folder, 'data')
 const environment = {
@@ -158,7 +156,7 @@ async function ask(): Promise<Response> {
 }
 
 function penny(...args: readonly string[]) {
-  return promisify(execFile)(process.execPath, [main, ...args], { env: environment })
+  return promisify(execFile)(process.execPath, [...pennyProgram(), ...args], { env: environment })
 }
 
 async function copyBack(from: string, to: string): Promise<void> {
@@ -166,7 +164,7 @@ async function copyBack(from: string, to: string): Promise<void> {
 }
 
 async function start(settings: Readonly<Record<string, string>>): Promise<void> {
-  service = spawn(process.execPath, [main, 'start'], {
+  service = spawn(process.execPath, [...pennyProgram(), 'start'], {
     env: { ...environment, ...settings },
     stdio: ['ignore', 'pipe', 'inherit'],
   })

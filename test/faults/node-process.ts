@@ -2,9 +2,8 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import type { FailpointName } from '../../src/process/failpoints.ts'
-import { childEnvironment } from '../support/child-environment.ts'
+import { childEnvironment, pennyProgram } from '../support/child-environment.ts'
 
 export type NodeSettings = {
   readonly dataDir: string
@@ -33,7 +32,6 @@ export type NodeProcess = {
 
 export type Exit = { readonly code: number | null; readonly signal: NodeJS.Signals | null; readonly complaint: string }
 
-const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const wrongClock = new URL('./wrong-clock.ts', import.meta.url).href
 /** Only for a start that hangs: an exit is noticed immediately, and at a load of 20 a start took more than a minute. */
 const readyMsMax = 5 * 60_000
@@ -42,7 +40,7 @@ const complaintMax = 4_000
 /** The process, or its exit if it ended before it was ready: at a failpoint, or because the database was down. */
 export async function startNode(settings: NodeSettings): Promise<NodeProcess | Exit> {
   const clock = settings.clock === undefined ? [] : ['--import', wrongClock]
-  const child = spawn(process.execPath, [...clock, main, 'start', '--json'], {
+  const child = spawn(process.execPath, [...clock, ...pennyProgram(), 'start', '--json'], {
     env: environmentOf(settings),
     stdio: ['ignore', 'pipe', 'pipe'],
   })

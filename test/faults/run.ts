@@ -1,4 +1,6 @@
 import { parseArgs } from 'node:util'
+import { bundleService } from '../support/bundle.ts'
+import { compileCache } from '../support/child-environment.ts'
 import { readProof, recordProof } from '../support/proof.ts'
 import { Coverage, delivererFaults, type FaultCount } from './coverage.ts'
 import { PostgresServer } from './postgres-server.ts'
@@ -50,6 +52,8 @@ const coverage = new Coverage(earlier?.coverage)
 // Exit through `process.exit`, so that the exit handlers end the processes of the run.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => process.exit(1))
 
+process.env.NODE_COMPILE_CACHE ??= compileCache
+process.env.TEST_SERVICE_PROGRAM ??= await bundleService()
 const startedMs = performance.now()
 const firstRound = earlier?.done ?? 0
 await using stack = new AsyncDisposableStack()

@@ -160,6 +160,7 @@ class Round {
       folder: join(postgres.folder, this.#databaseName, String(index)),
       postgres: postgres.address,
       databaseName: this.#databaseName,
+      untilConnected: () => retryUntilConnected(() => this.#database.query('select 1')),
       settings: {
         upstreamUrl: this.#upstream.url,
         leaseMs,

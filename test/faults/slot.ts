@@ -12,6 +12,8 @@ export type SlotOptions = {
   readonly folder: string
   readonly postgres: NetConnectOpts
   readonly databaseName: string
+  /** Resolves once the database answers. */
+  readonly untilConnected: () => Promise<unknown>
   readonly settings: Omit<NodeSettings, 'dataDir' | 'databaseUrl' | 'failpoint'>
 }
 
@@ -50,7 +52,7 @@ export class Slot {
     throw new Error(`a node does not start: ${node.complaint}`)
   }
 
-  /** Retries until the process runs: the database may be down. A process that died at its failpoint also counts as started. */
+  /** Retries until the process runs: the database may have been down. A process that died at its failpoint also counts as started. */
   async launch(failpoint: NodeSettings['failpoint']): Promise<NodeProcess | Exit> {
     const deadline = Date.now() + startMsMax
     for (;;) {
@@ -64,6 +66,7 @@ export class Slot {
         throw new Error('the round is over')
       }
       if (isRunning(node) || node.signal === 'SIGKILL' || Date.now() > deadline) return node
+      await this.#options.untilConnected()
     }
   }
 

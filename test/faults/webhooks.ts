@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import type { Database } from '../../src/db/database.ts'
 import { createEndpoint } from '../../src/webhooks/endpoints.ts'
+import { childEnvironment } from '../support/child-environment.ts'
 import type { Row } from './history.ts'
 import type { DelivererFault } from './plan.ts'
 import { retryUntilConnected } from './postgres-server.ts'
@@ -136,6 +137,7 @@ export class Deliverers {
   async #start(failpoint: { readonly name: string; readonly reach: number } | undefined): Promise<void> {
     const child = spawn(process.execPath, [program, JSON.stringify({ databaseUrl: this.#databaseUrl, failpoint })], {
       stdio: ['ignore', 'ignore', 'pipe'],
+      env: childEnvironment,
     })
     this.#child = child
     let complaint = ''

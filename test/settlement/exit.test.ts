@@ -2,13 +2,12 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { encodeFunctionData, type Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { devUsdcAbi } from '../../contracts/generated/DevUsdc.abi.ts'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
-import { childEnvironment } from '../support/child-environment.ts'
+import { childEnvironment, pennyProgram } from '../support/child-environment.ts'
 import { account as chainAccount, sendCall } from '../support/gateway.ts'
 import {
   publicClient,
@@ -21,11 +20,12 @@ import {
 } from '../support/sandbox-chain.ts'
 import { keys, masterKey } from '../support/signing.ts'
 
-const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const value = 1_234_567n
 
 async function penny(environment: Record<string, string>, ...words: string[]) {
-  return promisify(execFile)(process.execPath, [main, ...words], { env: { ...childEnvironment, ...environment } })
+  return promisify(execFile)(process.execPath, [...pennyProgram(), ...words], {
+    env: { ...childEnvironment, ...environment },
+  })
 }
 
 // No service, no signer, no gateway, no database: only the chain, the master key and the account's id.

@@ -3,7 +3,6 @@ import { execFile } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { verifyCommand } from '../../src/commands/verify.ts'
 import { createKey } from '../../src/identity/api-keys.ts'
@@ -19,7 +18,7 @@ import { openReceiptRows } from '../../src/settlement/receipt-rows.ts'
 import { submitPayments } from '../../src/settlement/submit.ts'
 import { nonceOf } from '../../src/signer/nonce.ts'
 import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
-import { childEnvironment } from '../support/child-environment.ts'
+import { childEnvironment, pennyProgram } from '../support/child-environment.ts'
 import { cancelledByClient, charge, hold, serveAgain, voided } from '../support/ledger.ts'
 import { accountNow, ask, openWallet, startMoneyService, sums } from '../support/money-service.ts'
 import { runCommand } from '../support/run-command.ts'
@@ -28,7 +27,6 @@ import { keys, terms as signingTerms } from '../support/signing.ts'
 import { until } from '../support/until.ts'
 
 const bench = settlementSuite()
-const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const issuer = keys.ofRole('issuer').address
 
 function parts(terms = bench.parts.terms) {
@@ -209,7 +207,7 @@ test('a receipt by another issuer is valid only for verifiers that trust it', as
 
 async function penny(dataDir: string, databaseUrl: string, ...words: string[]) {
   const env = { ...childEnvironment, DATA_DIR: dataDir, DATABASE_URL: databaseUrl }
-  const run = promisify(execFile)(process.execPath, [main, ...words], { env })
+  const run = promisify(execFile)(process.execPath, [...pennyProgram(), ...words], { env })
   return run.then(
     ({ stdout }) => ({ code: 0, stdout }),
     ({ code, stdout, stderr }) => ({ code: code as number, stdout: `${stdout}${stderr}` }),

@@ -1,5 +1,6 @@
 import { PassThrough, Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
+import { pathToFileURL } from 'node:url'
 import type { Ended } from './penny-command.ts'
 
 // A process that runs `penny` again and again. To load the program takes most of the time of a command.
@@ -10,7 +11,7 @@ export type KeptCall = {
   readonly input: string
 }
 
-const main = new URL('../../src/main.ts', import.meta.url)
+const main = pathToFileURL(process.argv[2]!)
 let calls = 0
 
 process.on('message', (call: KeptCall) => void run(call).then((ended) => process.send!({ ended })))

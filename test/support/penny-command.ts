@@ -4,11 +4,10 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { childEnvironment } from './child-environment.ts'
+import { childEnvironment, pennyProgram } from './child-environment.ts'
 import type { KeptCall } from './kept-penny.ts'
 
 const keptProgram = fileURLToPath(new URL('./kept-penny.ts', import.meta.url))
-const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
 export type Ended = { readonly code: number | null; readonly stdout: string; readonly stderr: string }
 
@@ -41,7 +40,11 @@ export function preparePenny({ keepsProcess = false }: PennyOptions = {}): Penny
   const dataDir = join(folder, 'data')
   const base = { ...childEnvironment, HOME: folder, DATA_DIR: dataDir, PORT: '0', SANDBOX_TOKENS_PER_SECOND: '0' }
   const launch = (args: readonly string[], environment: Readonly<Record<string, string>> = {}) =>
-    spawn(process.execPath, [main, ...args], { cwd: folder, env: { ...base, ...environment }, stdio: 'pipe' })
+    spawn(process.execPath, [...pennyProgram(), ...args], {
+      cwd: folder,
+      env: { ...base, ...environment },
+      stdio: 'pipe',
+    })
   const seen = new Set<string | undefined>()
   let kept: KeptProcess | undefined
   const run = async (args: readonly string[], environment?: Readonly<Record<string, string>>, input = '') => {
@@ -64,7 +67,7 @@ export function preparePenny({ keepsProcess = false }: PennyOptions = {}): Penny
     dataDir,
     run,
     async inTerminal(words) {
-      const command = `stty cols 80; ${process.execPath} ${main} ${words}`
+      const command = `stty cols 80; ${[process.execPath, ...pennyProgram(), words].join(' ')}`
       const child = spawn('script', ['-qefc', command, '/dev/null'], { cwd: folder, env: base, stdio: 'pipe' })
       child.stdin.end()
       const [stdout, stderr, [code]] = await Promise.all([
@@ -106,7 +109,11 @@ type KeptProcess = { run(call: KeptCall): Promise<Ended>; end(): void }
 
 /** One call at a time: a process has one environment and one output. */
 function keepProcess(cwd: string, env: Readonly<Record<string, string>>): KeptProcess {
-  const child = fork(keptProgram, { cwd, env, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
+  const child = fork(keptProgram, [pennyProgram().at(-1)!], {
+    cwd,
+    env,
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  })
   const call = (given: KeptCall) =>
     new Promise<Ended>((resolve, reject) => {
       const onExit = (code: number | null) =>

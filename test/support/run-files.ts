@@ -4,6 +4,7 @@ import { finished } from 'node:stream/promises'
 import { run } from 'node:test'
 import { spec } from 'node:test/reporters'
 import { pathToFileURL } from 'node:url'
+import { youngGeneration } from './child-environment.ts'
 import failures from './failures-reporter.ts'
 import { trackRunningTests } from './running-tests.ts'
 
@@ -26,8 +27,7 @@ if (import.meta.main) await runFiles(JSON.parse(process.argv[2]!))
 async function runFiles({ groups, concurrency, testMsMax, failuresFile }: RunSettings): Promise<void> {
   const stop = new AbortController()
   process.env.TEST_FAILURES_FILE = failuresFile
-  const preloaded = [new URL('./watchdog.ts', import.meta.url), new URL('./same-examples.ts', import.meta.url)]
-  const execArgv = preloaded.map(({ href }) => `--import=${href}`)
+  const execArgv = [youngGeneration, `--import=${new URL('./test-process.ts', import.meta.url)}`]
   const programs = groups.map((files, index) =>
     files.length === 1 ? files[0]! : writeGroup(files, join(dirname(failuresFile), `group-${index + 1}.test.mjs`)),
   )
