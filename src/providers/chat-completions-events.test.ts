@@ -181,6 +181,24 @@ test('usage is read wherever the server puts it', () => {
   assert.equal(usageOf('no-usage'), undefined, 'and counted by us where there is none')
 })
 
+test('usage that was reported before the last output is a lower bound, not the end’s usage', () => {
+  const usage = { prompt_tokens: 9, completion_tokens: 1 }
+  const first = { choices: [{ delta: { role: 'assistant', content: '' } }], usage }
+  const text = { choices: [{ delta: { content: 'a long answer' } }] }
+  const call = { choices: [{ delta: { tool_calls: [{ index: 0, id: 'c', function: { name: 'add' } }] } }] }
+  const stop = { choices: [{ delta: {}, finish_reason: 'stop' }] }
+  const failure = { error: { message: 'out of memory' } }
+  const lastOf = (...chunks: readonly object[]) =>
+    read([Buffer.from(chunks.map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`).join(''))]).at(-1)!
+  const hasUsage = (...chunks: readonly object[]) => Object.hasOwn(lastOf(...chunks), 'usage')
+  assert.equal(hasUsage(first, text, stop), false)
+  assert.equal(hasUsage(first, call, stop), false)
+  assert.equal(hasUsage(first, text, failure), false)
+  assert.equal(hasUsage(first, { ...text, usage }, stop), true, 'reported with every chunk')
+  assert.equal(hasUsage(first, text, { ...stop, usage }), true)
+  assert.equal(hasUsage(first, failure), true)
+})
+
 test('a round of calls is replayed as one message, with the reasoning under its own name', () => {
   const chunk = (delta: object, finish_reason: string | null = null) =>
     `data: ${JSON.stringify({ choices: [{ delta, finish_reason }] })}\n\n`

@@ -123,6 +123,8 @@ function parseData(data: string): JsonObject | undefined {
 
 function readChoice(answer: Answer, chunk: JsonObject, choice: JsonObject): void {
   const delta = isObject(choice.delta) ? choice.delta : {}
+  // A report from before this output does not include it: some servers report usage with their first chunk only.
+  if (!isObject(chunk.usage) && hasOutput(delta)) answer.usage = undefined
   addReasoning(answer, delta)
   if (Array.isArray(delta.reasoning_details)) for (const value of delta.reasoning_details) addSealed(answer, value)
   if (isText(delta.content)) {
@@ -138,6 +140,14 @@ function readChoice(answer: Answer, chunk: JsonObject, choice: JsonObject): void
   }
   if (answer.ended || typeof choice.finish_reason !== 'string' || answer.reason !== undefined) return
   readReason(answer, choice.finish_reason)
+}
+
+function hasOutput(delta: JsonObject): boolean {
+  const { content, refusal, reasoning_content: reasoningContent, reasoning } = delta
+  return (
+    [content, refusal, reasoningContent, reasoning].some(isText) ||
+    [delta.tool_calls, delta.reasoning_details].some(Array.isArray)
+  )
 }
 
 /** A citation, as OpenRouter and OpenAI's search models send it. */
