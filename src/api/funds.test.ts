@@ -489,6 +489,32 @@ test('a wallet’s first sign-in leaves in the log that withdrawals go to it, an
   ])
 })
 
+// A stolen session replaced every credential by its own wallet, whose sign-in then registered it as the first owner.
+test('a wallet that a stolen session added registers no owner address by signing in, even as the last credential', async () => {
+  const device = new Device()
+  const client = new DashboardClient({ origin })
+  const { account } = await client.post('/api/auth/passkey/register', { credential: await device.register(client) })
+  const [{ partition }] = (await findAccountsNamed(ledger.database, account.id)) as [Account]
+  await creditDeposit(ledger.database, {
+    partition,
+    accountId: account.id,
+    id: randomUUID(),
+    amount: parse('5'),
+    source: 'test',
+  })
+  const { personId } = await entryOf(ledger.database, { partition, accountId: account.id })
+  await ledger.database.query(`update accounts set created_at = created_at - interval '1 hour' where id = $1`, [
+    account.id,
+  ])
+  const thief = createWallet()
+  await ledger.database.transaction((connection) => addWallet(connection, personId, thief.address.toLowerCase()))
+  await ledger.database.query('delete from passkeys where person_id = $1', [personId])
+  const signedIn = await client.post('/api/auth/wallet', await signedMessage(client, thief))
+  assert.deepEqual([signedIn.account.id, signedIn.account.owner_address], [account.id, null])
+  const body = { amount: '5', recipient: thief.address }
+  assert.deepEqual(await client.refusal('POST', '/api/withdrawals', body, form()), [400, 'invalid_value'])
+})
+
 test('what belongs to the sandbox is not there where money is real', async () => {
   const client = await signIn('1')
   assert.equal((await client.send('POST', '/api/auth/local')).status, 404)

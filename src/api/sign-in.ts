@@ -3,6 +3,7 @@ import type { Connection } from '../db/database.ts'
 import { checkSignInIsSafe, clearedCookie, sessionCookie } from '../http/origin.ts'
 import type { Visitor } from '../http/visitor.ts'
 import { createNonce, storeChallenge } from '../identity/challenges.ts'
+import { requireEstablished } from '../identity/established.ts'
 import { acceptInvitation } from '../identity/invitations.ts'
 import { takeLoginToken } from '../identity/login-links.ts'
 import { addMember, findLastAccount, findLinkOwner, findMember, listMembers } from '../identity/members.ts'
@@ -249,8 +250,9 @@ async function signInWithWallet(
 
 /**
  * Makes the first wallet of an account its withdrawal address. Repeated at later sign-ins if the first one was interrupted or its node had
- * no signer. Not done for a wallet that is one of several credentials: the owners then choose the address themselves. The sign-in
- * succeeds even if the signer is unavailable.
+ * no signer. Not done for a wallet that is one of several credentials: the owners then choose the address themselves. Nor for a recent
+ * one of an older account: a stolen session can add a wallet and remove all other credentials and members. The sign-in succeeds even
+ * if the signer is unavailable.
  */
 async function registerFirstOwner(
   services: ApiServices,
@@ -267,11 +269,14 @@ async function registerFirstOwner(
   const isOnly = members.length === 1 && members[0]!.personId === personId && members[0]!.role === 'owner'
   if (!isOnly || (await countCredentials(database, personId)) !== 1) return
   try {
+    await requireEstablished(database, account, { wallet: address }, chainServices.funds.ownerCooldownMs)
     const actor = { owner: account, session: undefined, visitor }
     await chainServices.funds.registerOwner({ ...account, address, isConfirmed: true }, (connection) =>
       logAccountEvent({ ...services, database: connection }, 'owner_changed', actor, { address }),
     )
   } catch (error) {
+    // A recent wallet: the dashboard offers its holder to register it with a waiting period.
+    if (error instanceof SignInFailedError) return
     log.warn({ err: error, account_id: account.accountId }, 'the first owner could not be registered')
   }
 }
