@@ -9,7 +9,7 @@ import { RequestArchivedError } from '../../src/ledger/sealed-months.ts'
 import { writeBundle } from '../../src/receipts/bundle.ts'
 import { keccak256 } from '../../src/signer/keccak.ts'
 import { atEnd } from '../support/at-end.ts'
-import { documentOf, everyKind, historyOf, pay, settleInBatch } from '../support/receipts.ts'
+import { documentOf, everyKind, historyOf, issuer, pay, settleInBatch } from '../support/receipts.ts'
 import { dashboardSuite } from './dashboard.ts'
 
 // Receipts of every kind, in the reader's browser. The documents are made here: a service has them all only after days.
@@ -20,16 +20,24 @@ const payment = settleInBatch(pay(entries))
 const address = 'req_00000000000000000000000000000001'
 const archived = createRequestId(0, Date.UTC(2026, 0, 15))
 
+/** A browser to which the service says that it signs receipts as the given issuer; left out, it has none. */
+async function openWithIssuer(own?: string): Promise<Page> {
+  const page = await dashboard.open()
+  const json = { ok: false, checked_at: null, block: null, ...(own !== undefined && { issuer: own }) }
+  await page.route('**/api/solvency', (route) => route.fulfill({ json }))
+  return page
+}
+
 /** A page that shows this document. */
 async function open(document: object): Promise<Page> {
-  const page = await dashboard.open()
+  const page = await openWithIssuer(issuer)
   await page.route('**/api/receipts/*', (route) => route.fulfill({ json: document }))
   await page.goto(`${dashboard.origin}/r/${address}`)
   return page
 }
 
 test('every kind of receipt is verified in the browser', async () => {
-  const page = await dashboard.open()
+  const page = await openWithIssuer(issuer)
   for (const entry of entries) {
     const document = documentOf(entry, { payment, entries })
     await page.route('**/api/receipts/*', (route) => route.fulfill({ json: { id: entry.request, ...document } }))
@@ -37,7 +45,7 @@ test('every kind of receipt is verified in the browser', async () => {
     await page.locator('[data-testid=checks][data-ok=true]').waitFor()
     await page.getByText(entry.amount < 0n ? 'Refunded' : 'Charged', { exact: true }).waitFor()
     await page.getByText(`Receipt no. ${entry.number} for this payer`).waitFor()
-    await page.unrouteAll()
+    await page.unroute('**/api/receipts/*')
   }
 })
 
@@ -52,7 +60,7 @@ test('a receipt that waits for its payment or for the chain says so', async () =
 })
 
 test('the receipt of an archived request says that it is archived, and a file can still be verified there', async () => {
-  const page = await dashboard.open()
+  const page = await openWithIssuer(issuer)
   const { code, message } = new RequestArchivedError(archived, new Date('2026-02-01T00:00:00Z'))
   await page.route('**/api/receipts/*', (route) => route.fulfill({ status: 410, json: { error: { code, message } } }))
   await page.goto(`${dashboard.origin}/r/${formatRequestId(archived)}`)
@@ -64,7 +72,7 @@ test('the receipt of an archived request says that it is archived, and a file ca
 })
 
 test('a waiting page follows the receipt to the chain automatically', async () => {
-  const page = await dashboard.open()
+  const page = await openWithIssuer(issuer)
   let answers = 0
   await page.route('**/api/receipts/*', (route) => {
     answers += 1
@@ -74,6 +82,30 @@ test('a waiting page follows the receipt to the chain automatically', async () =
   await page.goto(`${dashboard.origin}/r/${address}`)
   await page.getByText('This receipt is not signed yet').waitFor()
   await page.getByText('This receipt is genuine').waitFor()
+})
+
+// Anybody can sign a consistent file with a key of their own, and show it verified under this service's name.
+test('a file that another issuer signed is not called genuine, nor is one while the issuer is unknown', async () => {
+  const receipt = JSON.stringify(documentOf(entries[0]!, { payment, entries }))
+  const { header, items } = historyOf(entries, [3, 2])
+  const bundle = (await Array.fromAsync(writeBundle(header, items, keccak256))).join('')
+  const verify = async (own: string | undefined, name: string, text: string) => {
+    const page = await openWithIssuer(own)
+    await page.goto(`${dashboard.origin}/r/${address}`)
+    await page
+      .locator('input[type=file]')
+      .setInputFiles({ name, mimeType: 'application/json', buffer: Buffer.from(text) })
+    await page.getByTestId('check-issuer').waitFor()
+    const words = await page.getByTestId('checks').getByRole('status').textContent()
+    await page.close()
+    return words
+  }
+  const other = `0x${'99'.repeat(20)}`
+  assert.equal(await verify(other, 'receipt.json', receipt), 'This service did not issue this receipt')
+  assert.equal(await verify(other, 'receipts.jsonl', bundle), 'This service did not issue these receipts')
+  const unchecked = 'This receipt is consistent; its issuer was not checked'
+  assert.equal(await verify(undefined, 'receipt.json', receipt), unchecked)
+  assert.equal(await verify(issuer, 'receipt.json', receipt), 'This receipt is genuine')
 })
 
 test('a changed field is named, and an invalid receipt is refused in one line', async () => {

@@ -1,7 +1,7 @@
 import type { Check } from '../../../../src/receipts/verify-receipt.ts'
 import { type Mark, StateMark } from '../../ui/state-mark.tsx'
 
-export type Verdict = 'proved' | 'pending' | 'wrong'
+export type Verdict = 'proved' | 'pending' | 'unknown-issuer' | 'wrong'
 
 /** The checks of a receipt or a bundle, under what they add up to. */
 export function Checks({
@@ -44,7 +44,12 @@ export function Checks({
   )
 }
 
-const verdictMarks: Readonly<Record<Verdict, Mark>> = { proved: 'settled', pending: 'pending', wrong: 'failed' }
+const verdictMarks: Readonly<Record<Verdict, Mark>> = {
+  proved: 'settled',
+  pending: 'pending',
+  'unknown-issuer': 'pending',
+  wrong: 'failed',
+}
 
 function markOf({ ok, pending }: Check): Mark {
   if (pending) return 'pending'

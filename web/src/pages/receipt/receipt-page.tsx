@@ -17,6 +17,7 @@ import { StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
 import { Transaction } from '../requests/request-drawer.tsx'
 import { Checks, type Verdict } from './checks.tsx'
+import { type IssuerCheck, isFromElsewhere, useIssuerCheck } from './issuer.ts'
 import { type Chosen, VerifiedBundle, VerifyFile } from './verify-file.tsx'
 
 /** What one request cost, verified in the reader's own browser. Public: it contains no prompt. */
@@ -83,6 +84,8 @@ function Verified({ document }: { document: unknown }) {
     staleTime: Number.POSITIVE_INFINITY,
     retry: false,
   })
+  const issuer = verified.data?.receipt.payment?.issuer
+  const issuerCheck = useIssuerCheck(issuer)
   if (verified.error !== null) {
     return (
       <Notice tone="error" role="alert">
@@ -90,15 +93,18 @@ function Verified({ document }: { document: unknown }) {
       </Notice>
     )
   }
-  if (verified.data === undefined) return <p role="status">Checking…</p>
-  const { checks, receipt } = verified.data
+  if (verified.data === undefined || (issuer !== undefined && issuerCheck === undefined)) {
+    return <p role="status">Checking…</p>
+  }
+  const { receipt } = verified.data
+  const checks: readonly ShownCheck[] = [...verified.data.checks, ...(issuerCheck === undefined ? [] : [issuerCheck])]
   const verdict = verdictOf(checks, receipt)
   return (
     <>
       <Checks
         checks={checks}
         verdict={verdict}
-        word={verdictWords[verdict]}
+        word={isFromElsewhere(checks) ? 'This service did not issue this receipt' : verdictWords[verdict]}
         nameOf={(check) => nameOf(check, receipt)}
       />
       <ReceiptFacts receipt={receipt} />
@@ -117,19 +123,24 @@ function Verified({ document }: { document: unknown }) {
   )
 }
 
-/** An unsigned receipt proves nothing, even if its fields are consistent. */
-function verdictOf(checks: readonly ReceiptCheck[], { payment }: Receipt): Verdict {
+type ShownCheck = ReceiptCheck | IssuerCheck
+
+/** An unsigned receipt proves nothing, even if its fields are consistent; nor does one whose issuer is unknown. */
+function verdictOf(checks: readonly ShownCheck[], { payment }: Receipt): Verdict {
   if (checks.some(({ ok }) => !ok)) return 'wrong'
-  return payment === undefined ? 'pending' : 'proved'
+  if (payment === undefined) return 'pending'
+  return checks.some(({ name, pending }) => name === 'issuer' && pending) ? 'unknown-issuer' : 'proved'
 }
 
 const verdictWords: Readonly<Record<Verdict, string>> = {
   proved: 'This receipt is genuine',
+  'unknown-issuer': 'This receipt is consistent; its issuer was not checked',
   pending: 'This receipt is not signed yet',
   wrong: 'This receipt is not genuine',
 }
 
-const names: Readonly<Record<ReceiptCheck['name'], readonly [good: string, bad: string, pending: string]>> = {
+const names: Readonly<Record<ShownCheck['name'], readonly [good: string, bad: string, pending: string]>> = {
+  issuer: ['Issued by this service', 'Not issued by this service', 'The issuer was not checked'],
   hash: ['The fields match their hash', 'The fields were changed', ''],
   signature: ['The issuer’s signature is valid', 'The issuer’s signature is not valid', 'Not signed yet'],
   amounts: ['The amounts are consistent', 'The amounts are not consistent', ''],
@@ -139,7 +150,7 @@ const names: Readonly<Record<ReceiptCheck['name'], readonly [good: string, bad: 
 
 function nameOf({ name, ok, pending }: Check, { payment }: Receipt): string {
   if (name === 'inclusion' && ok && !pending && payment?.batch === undefined) return 'No transfer needed'
-  const [good, bad, waiting] = names[name as ReceiptCheck['name']]
+  const [good, bad, waiting] = names[name as ShownCheck['name']]
   if (pending) return waiting
   return ok ? good : bad
 }

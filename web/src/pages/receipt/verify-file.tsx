@@ -9,6 +9,7 @@ import { Icon } from '../../ui/icon.tsx'
 import { Facts, Notice } from '../../ui/panel.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { Checks } from './checks.tsx'
+import { type IssuerCheck, isFromElsewhere, useIssuerCheck } from './issuer.ts'
 
 /** What a reader chose: the JSON of one receipt, the bundle of a whole account, which is read as it is verified, or neither. */
 export type Chosen = { readonly document: unknown } | { readonly bundle: File } | { readonly problem: string }
@@ -62,7 +63,7 @@ function isBundleHeader(line: string): boolean {
   }
 }
 
-const names: Readonly<Record<BundleCheck['name'], string>> = {
+const names: Readonly<Record<BundleCheck['name'] | IssuerCheck['name'], string>> = {
   entries: 'Entries',
   payments: 'Payments',
   amounts: 'Amounts',
@@ -70,8 +71,15 @@ const names: Readonly<Record<BundleCheck['name'], string>> = {
   inclusion: 'Batches',
   chain: 'On chain',
   unpaid: 'Unpaid entries',
+  issuer: 'Issuer',
   end: 'End of the file',
 }
+
+const bundleWords = {
+  proved: 'This account’s receipts are genuine',
+  'unknown-issuer': 'These receipts are consistent; their issuer was not checked',
+  wrong: 'These receipts are not genuine or not complete',
+} as const
 
 /** A whole account's history, verified line by line in the browser. */
 export function VerifiedBundle({ file }: { file: File }) {
@@ -89,6 +97,7 @@ export function VerifiedBundle({ file }: { file: File }) {
     gcTime: 0,
     retry: false,
   })
+  const issuerCheck = useIssuerCheck(report.data?.header.issuer)
   if (report.error !== null) {
     return (
       <Notice tone="error" role="alert">
@@ -96,16 +105,18 @@ export function VerifiedBundle({ file }: { file: File }) {
       </Notice>
     )
   }
-  if (report.data === undefined) return <p role="status">Checking… {formatCount(count)} entries</p>
-  const { checks } = report.data
-  const isGood = checks.every(({ ok }) => ok)
+  if (report.data === undefined || issuerCheck === undefined) {
+    return <p role="status">Checking… {formatCount(count)} entries</p>
+  }
+  const checks = [...report.data.checks, issuerCheck]
+  const verdict = checks.some(({ ok }) => !ok) ? 'wrong' : issuerCheck.pending ? 'unknown-issuer' : 'proved'
   return (
     <>
       <Checks
         checks={checks}
-        verdict={isGood ? 'proved' : 'wrong'}
-        word={isGood ? 'This account’s receipts are genuine' : 'These receipts are not genuine or not complete'}
-        nameOf={({ name }) => names[name as BundleCheck['name']]}
+        verdict={verdict}
+        word={isFromElsewhere(checks) ? 'This service did not issue these receipts' : bundleWords[verdict]}
+        nameOf={({ name }) => names[name as keyof typeof names]}
       />
       <BundleFacts report={report.data} />
     </>
