@@ -222,6 +222,20 @@ test('a deposit that a node inflates is worth what the contract says', async (t)
   assert.equal(await balanceOf(line.url, payer.address), '0.001')
 })
 
+test('more logs than the node returns for one range do not stop the gateway', async (t) => {
+  const line = await openLine(t, {}, 0n)
+  line.proxy.fault = away
+  await untilAlarm(line.bench, 'chain_unreachable')
+  for (let count = 0; count < 5; count += 1) await deposit(line.bench, payer, 1_000n)
+  line.proxy.fault = only('eth_getLogs', async ({ params }, forward) => {
+    const answer = await forward()
+    const { fromBlock, toBlock } = params[0] as { readonly fromBlock: string; readonly toBlock: string }
+    const isTooMuch = fromBlock !== toBlock && answer.result.length > 2
+    return isTooMuch ? { error: { code: -32_005, message: 'more than 2 results' } } : answer
+  })
+  await untilBalance(line.url, payer.address, '0.005')
+})
+
 test('balances are compared with the contract in one call, and one by one where a node refuses that call', async (t) => {
   const line = await openLine(t, { reconcileMs: 20 })
   for (const name of ['one', 'two', 'three']) await deposit(line.bench, account(name), 1_000n)

@@ -1,4 +1,4 @@
-import { Pool } from 'undici'
+import { errors, Pool } from 'undici'
 import { within } from '../process/deadline.ts'
 
 export type JsonRpcOptions = {
@@ -38,6 +38,28 @@ export class JsonRpcClient {
 
   /** Throws `RpcRefusalError` when the node refuses the call, or the network error. */
   async request(method: string, params: readonly unknown[]): Promise<unknown> {
+    return method === 'eth_getLogs' ? this.#logs(params[0] as LogFilter) : this.#ask(method, params)
+  }
+
+  /**
+   * Nodes limit the logs of one answer, and anybody can fill blocks with logs: a range that the node refuses is read in halves. Otherwise
+   * no later block could ever be read. A node that refuses everything gets one call for each halving.
+   */
+  async #logs(filter: LogFilter): Promise<unknown> {
+    try {
+      return await this.#ask('eth_getLogs', [filter])
+    } catch (error) {
+      const [first, last] = [Number(filter.fromBlock), Number(filter.toBlock)]
+      if (!isPerhapsTooMuch(error) || !(first < last)) throw error
+      const middle = Math.floor((first + last) / 2)
+      const before = await this.#logs({ ...filter, toBlock: `0x${middle.toString(16)}` })
+      const after = await this.#logs({ ...filter, fromBlock: `0x${(middle + 1).toString(16)}` })
+      if (!Array.isArray(before) || !Array.isArray(after)) throw error
+      return [...before, ...after]
+    }
+  }
+
+  async #ask(method: string, params: readonly unknown[]): Promise<unknown> {
     const { status, text } = await within(this.#timeoutMs, (signal) => this.#post(method, params, signal))
     const answer = parseAnswer(text)
     if (answer?.error !== undefined && answer.error !== null) throw new RpcRefusalError(answer.error)
@@ -57,6 +79,15 @@ export class JsonRpcClient {
     })
     return { status: statusCode, text: await body.text() }
   }
+}
+
+/** A range of blocks as quantities of JSON-RPC, and more members. */
+type LogFilter = { readonly fromBlock?: unknown; readonly toBlock?: unknown }
+
+/** Nodes have no common error code for too many logs. */
+function isPerhapsTooMuch(error: unknown): boolean {
+  if (error instanceof RpcRefusalError) return true
+  return error instanceof RpcStatusError ? error.status === 413 : error instanceof errors.ResponseExceededMaxSizeError
 }
 
 type Answer = { readonly result?: unknown; readonly error?: unknown }
