@@ -131,7 +131,7 @@ async function ensureRuntime() {
   const nodePackage = nodePackages[`${process.platform}-${process.arch}`]
   if (nodePackage === undefined) {
     throw new SetupError(
-      `Penny Router needs Node ${nodeVersion} or newer; this is Node ${process.versions.node} on ${process.platform}-${process.arch}. Install it and try again.`,
+      `Penny Router needs Node 26 or newer; this is Node ${process.versions.node} on ${process.platform}-${process.arch}. Install it and try again.`,
     )
   }
   const staging = join(runtimeFolder, `staging-${process.pid}`)
@@ -327,7 +327,7 @@ function prepareRuntimeFolder() {
     if (!['EACCES', 'EROFS', 'EPERM'].includes(error.code)) throw error
     const lacks =
       runtimePath() === undefined
-        ? `Penny Router needs Node ${nodeVersion} or newer and this is Node ${process.versions.node}`
+        ? `Penny Router needs Node 26 or newer and this is Node ${process.versions.node}`
         : 'The packages of Penny Router are not installed'
     throw new SetupError(
       `${lacks}, and nothing can be fetched: ${runtimeFolder} cannot be written to (${error.code}). Install what is missing, or run this command once as a user that can write there.`,

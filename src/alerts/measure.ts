@@ -103,7 +103,7 @@ function spendMeasures(account: AccountRow, now: Date): readonly Measure[] {
     },
     {
       ...whole('error_rate', percent),
-      words: `${percent ?? 0n} % of ${attempts} requests failed or were refused since the last full hour.`,
+      words: `${percent ?? 0n} % of ${attempts} requests failed or were refused in this hour and the one before.`,
     },
   ]
 }

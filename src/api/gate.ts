@@ -55,7 +55,7 @@ export const apiRates = {
 /**
  * Authorizes requests. This is the only place that compares roles and scopes with what a contract needs. Rates are limited per account for
  * sessions (all sessions of an account share them), otherwise per network. Requests with a valid API key are limited only on routes that
- * read many rows: programs may ask for the cost of each of their requests.
+ * read many rows: programs may ask for the cost of each of their requests. Management keys have a rate per key.
  */
 export class Gate {
   readonly #options: GateOptions

@@ -12,7 +12,7 @@ export const receiptsCommand = createReceiptsCommand(async ({ options, config },
     const rows = await openReceiptRows(parts, { partition, accountId })
     if (rows === undefined) {
       throw new CommandError(
-        'This account has no address yet, so it has no receipts. It gets one with its first deposit.',
+        'This account has no address yet, so it has no receipts. It gets one with its first API key, or by penny deposit.',
       )
     }
     return work(rows)

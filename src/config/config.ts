@@ -537,7 +537,7 @@ function readMasterKey(read: SettingReader): MasterKeySource | undefined {
   }
   if (value === undefined && read.text('CHAIN_RPC_URL') !== undefined) {
     throw new InvalidConfigError(
-      'MASTER_KEY must be set when CHAIN_RPC_URL is, because it seals the keys of real money.',
+      'MASTER_KEY must be set when CHAIN_RPC_URL is, because all account keys are derived from it.',
     )
   }
   return value === undefined ? undefined : { value }

@@ -162,7 +162,7 @@ export const settingGroups = {
     PAYOUT_ADDRESS: { about: 'Address that `penny payout` sends revenue to.', unset: 'No payout' },
     MASTER_KEY: {
       about:
-        '32 random bytes as hex; all account keys are sealed with it. Required with a real chain where `ROLES` has `jobs`, ignored elsewhere. [Keep it safe](runbooks/master-key.md).',
+        '32 random bytes as hex; all account keys are derived from it. Required with a real chain where `ROLES` has `jobs`, optional in the sandbox, ignored without `jobs`. [Keep it safe](runbooks/master-key.md).',
       unset: 'Generated once in `DATA_DIR`',
       isSecret: true,
     },

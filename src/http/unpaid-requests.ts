@@ -236,7 +236,7 @@ export class TooManyRefusedError extends ServiceError {
   readonly code = 'rate_limited'
   constructor() {
     super(
-      `More than ${perSecond} requests per second of this API key, wallet or network were refused or cancelled before output. Fix the cause of the refusals, or send fewer.`,
+      `More than ${perSecond} requests per second of this API key, wallet or network were refused or cancelled before a hold. Fix the cause of the refusals, or send fewer.`,
       { retryAfterMs: waitMsMax },
     )
   }

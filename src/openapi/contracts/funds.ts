@@ -54,7 +54,7 @@ export const deposit = z
     object: z.literal('deposit'),
     id: z.string(),
     ...money('amount'),
-    source: z.string().meta({ description: 'chain, sandbox, x402 (a payment of a wallet account), …' }),
+    source: z.string().meta({ description: 'chain, or x402 (a payment of a wallet account)' }),
     sender: z.string().nullable(),
     state: z.enum(depositStates),
     reason: z.string().nullable(),

@@ -76,7 +76,7 @@ export const memberContracts = {
     method: 'PATCH',
     path: '/api/members/{id}',
     summary:
-      'Change the role or spending limit of a member; needs a recent sign-in. A member who is no longer an admin loses management keys and open invitations, a viewer also API keys. The last owner stays owner',
+      'Change the role or spending limit of a member; needs a recent sign-in. Any change of role ends the open invitations that the member created; a member who is no longer an admin also loses management keys, a viewer also API keys. The last owner stays owner',
     access: 'session',
     role: 'admin',
     parameters: z.object({ id: uuid }),

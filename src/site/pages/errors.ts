@@ -131,7 +131,7 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'Slow down, fix the refused requests, or wait until running requests or withdrawals have ended.',
   ],
   in_flight_cap: [
-    'Running requests of the account already hold the maximum amount.',
+    'Running requests and this one together would hold more than the maximum amount.',
     'Wait until some of them end. A lower `max_tokens` holds less.',
   ],
   quote_exceeds_cap: [

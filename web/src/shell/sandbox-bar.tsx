@@ -91,8 +91,8 @@ function ResetDialog({ onClose }: { onClose: () => void }) {
           browsers have to sign in again.
         </p>
         <p>
-          Your current account is kept, not deleted: its keys still work and its receipts stay valid. If it is the demo
-          account, the key in <code className="num">sandbox.json</code> belongs to it until the service restarts.
+          Your current account is kept, not deleted: its API keys still work and its receipts stay valid. If it is the
+          demo account, the key in <code className="num">sandbox.json</code> belongs to it until the service restarts.
         </p>
         {reset.error !== null && <ErrorPanel error={reset.error} />}
       </div>
@@ -112,7 +112,7 @@ export function useFaucet(onSaid?: (text: string) => void) {
   }, onSaid)
 }
 
-/** Says what came of it, for better or worse; the page shows what was said last. */
+/** Announces the result or the error; the page shows the latest one. */
 function useSandboxAction(action: () => Promise<string>, onSaid?: (text: string) => void) {
   const announce = useAnnounce()
   return useMutation({

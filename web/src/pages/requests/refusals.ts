@@ -45,7 +45,7 @@ const explanations: Readonly<Record<string, Explanation>> = {
     to: '/funds',
   },
   in_flight_cap: {
-    cause: 'Running requests held too much of the account’s balance.',
+    cause: 'With this request, running requests would have held more than the maximum.',
     remedy: 'Wait for them to finish, or lower max_tokens.',
   },
   quote_exceeds_cap: {

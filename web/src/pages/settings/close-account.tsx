@@ -39,7 +39,7 @@ export function CloseAccount({ session, account }: { session: Session; account: 
   )
 }
 
-/** What the service would say against it, said before it is asked. */
+/** Shows in advance why the service would refuse to close the account. */
 function MoneyLeft({ isWalletAccount }: { isWalletAccount: boolean }) {
   const { data: balance } = useQuery(balanceQuery)
   if (balance === undefined) return null
@@ -93,7 +93,8 @@ function CloseDialog({ account, onClose }: { account: Account; onClose: () => vo
     >
       <div className="flex flex-col gap-4">
         <p>
-          Its keys stop working and you can no longer sign in. Signing in with the same wallet creates a new account.{' '}
+          Its keys stop working and you can no longer sign in to it. If you have no other account, signing in with the
+          same wallet creates a new one.{' '}
           {account.x402_wallet === null
             ? 'Money sent to its deposit address later is still credited to the closed account; contact the operator to get access.'
             : 'The wallet can no longer pay over x402 here.'}
