@@ -12,7 +12,6 @@ import { adminFile, modelFailures, type SandboxAdmin } from './orders.ts'
 const bodyBytesMax = 4_096
 const blocksMax = 10_000
 const slowMsMax = 60_000
-const secondsMax = 366 * 24 * 60 * 60
 
 type Orders = {
   readonly chain: ChainAdmin
@@ -21,7 +20,7 @@ type Orders = {
 }
 
 /**
- * Actions that no real chain offers: minting money, mining, advancing time. Protected by a token in the data folder, so that `penny
+ * Actions that no real chain offers: minting money, mining. Protected by a token in the data folder, so that `penny
  * faucet` and the service can call it, and a page in a browser cannot.
  */
 export async function startAdminServer(host: string, dataDir: string, orders: Orders): Promise<SandboxAdmin> {
@@ -63,9 +62,6 @@ async function answer(request: IncomingMessage, token: string, { chain, model }:
     }
     case '/mine':
       await chain.mine(count(order.blocks, 'blocks', blocksMax))
-      return {}
-    case '/advance':
-      await chain.advanceTime(count(order.seconds, 'seconds', secondsMax))
       return {}
     case '/fail-next':
       if (model === undefined) throw new AdminRefusal(409, 'the model is a real one')

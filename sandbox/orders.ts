@@ -12,7 +12,6 @@ export type SandboxOrders = {
   /** Gives this much gas, if the address has less than half of it. */
   gas(address: string, atomic: bigint): Promise<void>
   mine(blocks: number): Promise<void>
-  advance(seconds: number): Promise<void>
   failNext(): Promise<void>
   slow(milliseconds: number): Promise<void>
   /** Undefined: the model answers again. */
@@ -45,9 +44,6 @@ export function sandboxOrders(dataDir: string): SandboxOrders {
     },
     async fail(failure) {
       await order(dataDir, '/fail', { failure: failure ?? null })
-    },
-    async advance(seconds) {
-      await order(dataDir, '/advance', { seconds })
     },
   }
 }

@@ -40,7 +40,9 @@ export const answerTokensLeast = 256
 const refusalsShownMax = 8
 
 /** A parsed call of one of our tools. */
-type ToolCall = { readonly kind: 'search'; readonly query: string } | { readonly kind: 'fetch'; readonly url: string }
+type ParsedToolCall =
+  | { readonly kind: 'search'; readonly query: string }
+  | { readonly kind: 'fetch'; readonly url: string }
 
 type Performed = { readonly status: 'completed'; readonly results: number; readonly result: ToolResult }
 
@@ -133,7 +135,7 @@ export class ToolRunner {
     return decision === 'extended'
   }
 
-  async #refuse(toolCall: ToolCall, inputTokens: number): Promise<Refusal | undefined> {
+  async #refuse(toolCall: ParsedToolCall, inputTokens: number): Promise<Refusal | undefined> {
     if (toolCall.kind === 'search' && this.#searchesSpent) return { result: notes.searchesSpent }
     if (toolCall.kind === 'fetch') {
       if (this.#fetches >= fetchesMax) return { result: notes.fetchesSpent }
@@ -162,7 +164,10 @@ export class ToolRunner {
     return (await this.#tryExtend(whole)) || (await this.extend(least))
   }
 
-  async *#showRefusal(toolCall: ToolCall, { reason }: Refusal): AsyncGenerator<readonly ChatEvent[], void, undefined> {
+  async *#showRefusal(
+    toolCall: ParsedToolCall,
+    { reason }: Refusal,
+  ): AsyncGenerator<readonly ChatEvent[], void, undefined> {
     if (reason === undefined || this.#refusalsShown >= refusalsShownMax) return
     this.#refusalsShown += 1
     const about = this.#describe(toolCall)
@@ -171,13 +176,13 @@ export class ToolRunner {
   }
 
   /** Numbers a call that the client sees. */
-  #describe(toolCall: ToolCall): Pick<ToolActivity, 'type' | 'call' | 'query' | 'url'> {
+  #describe(toolCall: ParsedToolCall): Pick<ToolActivity, 'type' | 'call' | 'query' | 'url'> {
     this.#number += 1
     if (toolCall.kind === 'search') return { type: 'web_search', call: this.#number, query: toolCall.query }
     return { type: 'web_fetch', call: this.#number, url: toolCall.url }
   }
 
-  async #perform(toolCall: ToolCall): Promise<Performed> {
+  async #perform(toolCall: ParsedToolCall): Promise<Performed> {
     using deadline = startDeadline(this.#clientSignal)
     const { accountId } = this.#admitted.hold.payer
     if (toolCall.kind === 'search') {
@@ -192,7 +197,7 @@ export class ToolRunner {
   }
 
   /** A completed search is charged, even when the rest of the request fails. A failed one is free. */
-  #record(kind: ToolCall['kind'], status: ToolCallRecord['status'], results: number): void {
+  #record(kind: ParsedToolCall['kind'], status: ToolCallRecord['status'], results: number): void {
     const before = this.#bill.searchCost
     if (status === 'completed' && kind === 'search') this.#bill.addSearch()
     if (status === 'completed' && kind === 'fetch') this.#bill.addFetch()
@@ -208,7 +213,7 @@ export class ToolRunner {
     })
   }
 
-  #explain(toolCall: ToolCall, error: unknown): string {
+  #explain(toolCall: ParsedToolCall, error: unknown): string {
     if (error instanceof SearchFailedError || error instanceof FetchFailedError) return error.message
     this.#parts.onToolFault(error, this.#admitted)
     return toolCall.kind === 'search' ? 'The search failed.' : 'The page could not be read.'
@@ -216,7 +221,7 @@ export class ToolRunner {
 }
 
 /** Keeps only the known arguments: anything else that the model writes into a call would be shown to the client as free output. */
-function readToolCall({ name, arguments: text }: OwnCall): ToolCall | undefined {
+function readToolCall({ name, arguments: text }: OwnCall): ParsedToolCall | undefined {
   try {
     const { query, url } = JSON.parse(text) as { readonly query?: unknown; readonly url?: unknown }
     if (name === 'web_search' && typeof query === 'string' && query.trim() !== '') {

@@ -7,7 +7,6 @@ export type ExporterOptions = {
   readonly resource: Attributes
   /** Reports how many spans were dropped. */
   readonly onDropped: (count: number) => void
-  readonly flushMs?: number
 }
 
 export type SpanExporter = {
@@ -19,14 +18,14 @@ export type SpanExporter = {
 const queuedMax = 4_096
 const batchMax = 512
 const sendMsMax = 5_000
-const flushMsDefault = 1_000
+const flushMs = 1_000
 
 /**
  * Sends spans to a collector as OTLP over HTTP, in JSON. It never blocks a request: spans are queued, sent in batches one after
  * another, and dropped when the queue is full or the collector does not accept them.
  */
 export function createExporter(options: ExporterOptions): SpanExporter {
-  const { endpoint, headers, resource, onDropped, flushMs = flushMsDefault } = options
+  const { endpoint, headers, resource, onDropped } = options
   let queued: Span[] = []
   let sending: Promise<void> | undefined
   let timer: NodeJS.Timeout | undefined

@@ -110,7 +110,7 @@ function isHostless({ httpVersion, headers }: IncomingMessage): boolean {
 
 function createRoutes(services: AppServices, gate: Gate): Hono<HonoBindings> {
   const { prices, inFlightCap, publicUrl, site } = services
-  const catalogue = { prices, hasSearch: services.admission.web.search !== undefined, inFlightCap, publicUrl }
+  const modelListing = { prices, hasSearch: services.admission.web.search !== undefined, inFlightCap, publicUrl }
   const app = new Hono<HonoBindings>()
 
   app.use(async (context, next) => {
@@ -146,13 +146,13 @@ function createRoutes(services: AppServices, gate: Gate): Hono<HonoBindings> {
     await admitVisitor(env)
     return noOptions
   }
-  app.get('/v1/models', async (context) => context.json(listModels(catalogue, await keyOptionsOf(context))))
+  app.get('/v1/models', async (context) => context.json(listModels(modelListing, await keyOptionsOf(context))))
   app.get('/v1/models/:id{.+}', async (context) =>
-    context.json(getModel(context.req.param('id'), catalogue, await keyOptionsOf(context))),
+    context.json(getModel(context.req.param('id'), modelListing, await keyOptionsOf(context))),
   )
   app.get(x402Contracts.listPaidModels.path, async (context) => {
     await admitVisitor(context.env)
-    return context.json(listModels(catalogue, noOptions))
+    return context.json(listModels(modelListing, noOptions))
   })
   routeX402(app, services)
   routeApi(app, gate, services)

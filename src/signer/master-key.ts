@@ -4,6 +4,7 @@ import { type FileHandle, link, mkdir, open, readFile, unlink } from 'node:fs/pr
 import { join } from 'node:path'
 import type { MasterKeySource } from '../config/config.ts'
 import { OperatorError } from '../errors.ts'
+import { syncFolder } from '../process/sync-folder.ts'
 
 const keyBytes = 32
 const fingerprintBytes = 16
@@ -101,15 +102,6 @@ async function createOnce(file: string, line: string): Promise<void> {
     await unlink(draft)
   }
   await syncFolder(join(file, '..'))
-}
-
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, 'r')
-  try {
-    await handle.sync()
-  } finally {
-    await handle.close()
-  }
 }
 
 class MasterKeyChangedError extends OperatorError {

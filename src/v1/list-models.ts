@@ -6,7 +6,7 @@ import { type ChatParameter, reasoningEfforts } from '../inference/chat-paramete
 import { ModelNotFoundError } from '../inference/chat-request.ts'
 import { format, type Usdc } from '../money/usdc.ts'
 
-export type CatalogueOptions = {
+export type ListModelsOptions = {
   readonly prices: PriceList
   /** Prices of tools that are not configured are not listed. */
   readonly hasSearch: boolean
@@ -15,14 +15,14 @@ export type CatalogueOptions = {
 }
 
 /** `GET /v1/models`: OpenAI's format plus fields that clients of other routers read. Limited to the models of the key. */
-export function listModels(options: CatalogueOptions, key: KeyOptions = noOptions): object {
+export function listModels(options: ListModelsOptions, key: KeyOptions = noOptions): object {
   const models = [...options.prices.models.values()].filter(({ id }) => isModelAllowed(key, id))
   const data = models.map((model) => describeModel(model, options))
   return { object: 'list', data, links: { next: null }, total_count: data.length }
 }
 
 /** `GET /v1/models/{id}`. */
-export function getModel(id: string, options: CatalogueOptions, key: KeyOptions = noOptions): object {
+export function getModel(id: string, options: ListModelsOptions, key: KeyOptions = noOptions): object {
   const model = options.prices.models.get(id)
   if (model === undefined) throw new ModelNotFoundError(id, [...options.prices.models.keys()])
   checkModel(key, id)
@@ -32,7 +32,7 @@ export function getModel(id: string, options: CatalogueOptions, key: KeyOptions 
 // OpenAI's format has a date per model. It must not change between calls.
 const created = 1_767_225_600
 
-function describeModel(model: Model, { prices, hasSearch, inFlightCap, publicUrl }: CatalogueOptions): object {
+function describeModel(model: Model, { prices, hasSearch, inFlightCap, publicUrl }: ListModelsOptions): object {
   const limits = requestLimits(model, inFlightCap)
   const input = perToken(model.inputPerMillion)
   const output = perToken(model.outputPerMillion)

@@ -1,8 +1,9 @@
 import { execFile } from 'node:child_process'
-import { chown, mkdtemp, open, readdir, readFile, realpath, rename, rm, stat } from 'node:fs/promises'
+import { chown, mkdtemp, readdir, readFile, realpath, rename, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { OperatorError } from '../../errors.ts'
+import { syncFolder } from '../../process/sync-folder.ts'
 import { prepareDataDir } from '../data-dir.ts'
 import type { PostgresBinaries } from './binaries.ts'
 import { chooseRunAs, cleanEnvironment, commandAs, type Identity, type RunAs } from './run-as.ts'
@@ -121,15 +122,6 @@ async function removeAbandoned(home: string): Promise<void> {
 function isTaken(error: unknown): boolean {
   const { code } = error as NodeJS.ErrnoException
   return code === 'ENOTEMPTY' || code === 'EEXIST'
-}
-
-async function syncFolder(path: string): Promise<void> {
-  const handle = await open(path, 'r')
-  try {
-    await handle.sync()
-  } finally {
-    await handle.close()
-  }
 }
 
 async function checkVersion(folder: string, binaries: PostgresBinaries): Promise<void> {

@@ -55,15 +55,6 @@ export function formatCount(count: number | bigint): string {
   return group(count.toString())
 }
 
-/** A share of a whole, for bars and rates: `12 %`, `0.4 %`. */
-export function formatPercent(part: number, whole: number): string {
-  if (whole === 0) return '0 %'
-  const tenths = Math.round((part / whole) * 1000)
-  return tenths >= 100 || tenths % 10 === 0
-    ? `${Math.round(tenths / 10)} %`
-    : `${Math.floor(tenths / 10)}.${tenths % 10} %`
-}
-
 export function atomic(text: string | null | undefined): Usdc {
   return fromAtomic(BigInt(text ?? '0'))
 }
