@@ -5,7 +5,7 @@ import { dirname, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 // `npm run package`: makes the folder that is published. In a clone Node runs the TypeScript as it is; below node_modules it refuses
-// to, so the package holds the same files with their types taken away: line by line what was tested.
+// to, so the package holds the same files with the types removed and line numbers unchanged.
 //
 //   npm run package && npm publish .package --provenance        (from a CI that can vouch for it)
 
@@ -112,7 +112,7 @@ function manifestOf({
       'CHANGELOG.md',
       'CONTRIBUTING.md',
     ],
-    // npm under an older Node leaves native packages out without a word.
+    // npm under an older Node silently skips native packages.
     engines: { node: '>=26' },
     publishConfig: { access: 'public', provenance: true },
     dependencies,

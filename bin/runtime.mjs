@@ -100,8 +100,8 @@ export function run(node, file, args) {
 }
 
 /**
- * Stops this process in good order when the shell is gone in which npm started it. `kill` of npm ends that shell, which passes nothing
- * on: the service would be left running without npm.
+ * Stops this process when the shell that npm started it in has exited. `kill` of npm ends only that shell, which forwards no signal:
+ * without this the service would keep running.
  */
 export function stopWithNpm() {
   if (process.env.npm_lifecycle_event === undefined) return
@@ -196,7 +196,7 @@ async function ensureDashboard(node, development) {
   // The API must not be down because its dashboard is.
   if (!development)
     process.stderr.write('  The dashboard could not be built; the service starts with the last build, if any.\n')
-  else throw new SetupError('The dashboard could not be built; what is above says why.')
+  else throw new SetupError('The dashboard could not be built. See the output above.')
 }
 
 function packagesMarker() {

@@ -23,8 +23,8 @@ const retryMs = 60_000
 const amountMax = 2n ** 63n - 1n
 
 /**
- * Finds out what was paid by batches that were not sent from these books, and stores it as completed transfers. So a client that queries by
- * nonce finds its payment even if a gateway with other books took it.
+ * Finds out what was paid by batches that were not sent from this database, and stores it as completed transfers. So a client that queries by
+ * nonce finds its payment even if a gateway with another database took it.
  */
 export class ForeignBatches {
   readonly #options: ForeignBatchesOptions
@@ -53,7 +53,8 @@ export class ForeignBatches {
     if (await database.transaction((connection) => adopt(connection, batch.batchId, payments))) return
     // Leaves out the batch number: there may be thousands, for the same reason, and the message must stay the same to be reported
     // once.
-    const message = 'What others settled cannot be read from the node: it is not found by its nonce yet.'
+    const message =
+      'The node does not return transactions of batches that others settled. Their payments cannot be found by nonce yet.'
     onAlarm({ code: 'foreign_batch_unread', message })
   }
 

@@ -80,16 +80,16 @@ async function answerTo(
   options: JsonServerOptions,
 ): Promise<JsonAnswer> {
   const url = URL.parse(request.url ?? '', 'http://gateway')
-  if (url === null) return refusal(400, 'The address cannot be read.')
+  if (url === null) return refusal(400, 'The URL is malformed.')
   const path = url.pathname
   const methods = ['GET', 'POST'].filter((method) => findRoute(options.routes, method, path) !== undefined)
-  if (methods.length === 0) return refusal(404, `There is nothing at ${path.slice(0, 200)}.`)
+  if (methods.length === 0) return refusal(404, `Not found: ${path.slice(0, 200)}.`)
   const route = findRoute(options.routes, request.method ?? '', path)
   if (route === undefined) {
     const allow = methods.join(', ')
     return { ...refusal(405, `${path.slice(0, 200)} takes ${allow}.`), headers: { allow } }
   }
-  if (bytes === undefined) return refusal(413, `A body may have ${bodyBytesMax} bytes.`)
+  if (bytes === undefined) return refusal(413, `The request body is too large; the limit is ${bodyBytesMax} bytes.`)
   const { authorization } = request.headers
   if (request.method === 'GET') return route({ path, query: url.searchParams, body: undefined, authorization })
   const body = parseJson(bytes)

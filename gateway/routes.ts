@@ -107,7 +107,7 @@ export function answerFailure(error: unknown, onError: (error: unknown) => void)
     return { ...refusal(503, error.message), headers: { 'retry-after': '1' } }
   }
   onError(error)
-  return refusal(500, 'The gateway failed at this request. Ask for its outcome before sending it again.')
+  return refusal(500, 'Internal gateway error. Query the outcome before you retry.')
 }
 
 async function answerSupported({ terms }: RoutesOptions): Promise<JsonAnswer> {
@@ -243,11 +243,11 @@ function readSearch(query: URLSearchParams): TransferSearch {
     throw new BadRequestError(`status must be one of ${transferStatuses.join(', ')}.`)
   }
   if (status !== undefined && from === undefined && to === undefined && nonce === undefined) {
-    throw new BadRequestError('status needs from, to or nonce beside it.')
+    throw new BadRequestError('status requires from, to or nonce.')
   }
   const [pageAfter, pageBefore] = [text('pageAfter'), text('pageBefore')]
   if (pageAfter !== undefined && pageBefore !== undefined) {
-    throw new BadRequestError('pageAfter and pageBefore exclude each other.')
+    throw new BadRequestError('Send pageAfter or pageBefore, not both.')
   }
   return {
     from: from === undefined ? undefined : readAddress(from, 'from'),
@@ -335,7 +335,7 @@ function feesOf(hashes: readonly Hex[], terms: GatewayTerms, query?: URLSearchPa
 async function answerWithdraw(options: RoutesOptions, { body, query }: JsonRequest): Promise<JsonAnswer> {
   const { database, terms, relayer, withdrawals } = options
   if (query.get('enableForwarder') !== 'true') {
-    throw new BadRequestError('This gateway pays out itself: ask with ?enableForwarder=true.')
+    throw new BadRequestError('Add ?enableForwarder=true: this gateway executes withdrawals itself.')
   }
   const intents = readSignedIntents(body, terms, relayer)
   const { processedHeight } = await readChainState(database)

@@ -240,7 +240,7 @@ test('a withdrawal to an address that was blocked for a while is paid', async (t
 })
 
 // The node's estimates say that the contract would pay, and it does not: each attempt costs gas, so the attempts are limited.
-test('an order that reverts in block after block is given up, and its money is free again', async (t) => {
+test('an order that reverts in block after block is given up, and its amount is released', async (t) => {
   const bench = await openBench(t)
   const proxy = await startRpcProxy(t, bench.chain.url)
   let skippedMs = 0

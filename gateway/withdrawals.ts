@@ -157,7 +157,7 @@ export class Withdrawals {
     )
     if (row === undefined) return
     const isGivenUp = row.refusals >= refusalsMax && now - row.since.getTime() >= refusedMsMax
-    const fate = isGivenUp ? 'it has failed, and its money is free again' : 'it is tried again'
+    const fate = isGivenUp ? 'it has failed, and its amount is released' : 'it is tried again'
     onAlarm({
       code: 'withdrawal_refused',
       message: `The contract would not pay withdrawal ${specHash} (${reason}): ${fate}.`,
@@ -178,7 +178,7 @@ export class Withdrawals {
     if (await viewIsOrderPaid(node, terms, specHash, head)) return this.#end(specHash, 'finalized', null)
     onAlarm({
       code: 'withdrawal_refused',
-      message: `Withdrawal ${specHash} reverted in ${revertsMax} blocks: it has failed, and its money is free again.`,
+      message: `Withdrawal ${specHash} reverted in ${revertsMax} blocks: it has failed, and its amount is released.`,
     })
     await this.#end(specHash, 'failed', revertedReason)
   }
@@ -284,7 +284,7 @@ async function storeOrders(
   return withdrawal
 }
 
-/** Intents that the chain has already paid: a gateway whose books are lost had accepted them. */
+/** Intents that the chain has already paid: a gateway with another or a lost database accepted them. */
 async function readPaid(connection: Connection, hashes: readonly Hash[]): Promise<ReadonlySet<Hash>> {
   const rows = await connection.query<{ specHash: Hash }>(
     'select spec_hash as "specHash" from events where spec_hash = any($1)',

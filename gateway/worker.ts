@@ -128,7 +128,10 @@ export class Worker {
     else {
       if (fate.state === 'reverted') batches.onReverted()
       const code = fate.state === 'reverted' ? 'transaction_reverted' : 'transaction_superseded'
-      onAlarm({ code, message: `Call ${call.id} (${call.kind}) was ${fate.state}; what it carried is sent again.` })
+      onAlarm({
+        code,
+        message: `Call ${call.id} (${call.kind}) was ${fate.state}; its payments or withdrawal are sent again.`,
+      })
     }
     return true
   }

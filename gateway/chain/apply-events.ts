@@ -202,7 +202,7 @@ async function completeTransfers(
     }))
 }
 
-/** Its number in these books if it was sent from here, otherwise its number on chain. */
+/** Its number in this database if it was sent from here, otherwise its number on chain. */
 async function nameBatch(
   connection: Connection,
   { batchId, transactionHash }: SettledBatch,

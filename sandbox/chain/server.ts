@@ -164,7 +164,10 @@ async function readBody(request: IncomingMessage): Promise<string | undefined> {
 }
 
 function sendTooLarge(response: ServerResponse): void {
-  const { code, message } = new RpcError(rpcCodes.invalidRequest, `A body may have ${bodyBytesMax} bytes.`)
+  const { code, message } = new RpcError(
+    rpcCodes.invalidRequest,
+    `The request body is too large; the limit is ${bodyBytesMax} bytes.`,
+  )
   send(response, 413, {}, JSON.stringify({ jsonrpc: '2.0', id: null, error: { code, message } }))
 }
 

@@ -53,7 +53,7 @@ test('a round that writes all it may stays within the limit, and within the toke
   )
 })
 
-test('results that are cut to what can be read leave room for what shall be written', () => {
+test('truncated results leave room for the answer', () => {
   fc.assert(
     fc.property(opened, fc.nat(50_000), fc.nat(5_000), (bill, inputTokens, outputTokens) => {
       const more = bill.affordableInput(inputTokens, outputTokens)

@@ -61,7 +61,7 @@ export class ChainNode {
     if (!Array.isArray(answer)) throw new ChainNodeError('eth_getLogs: not a list')
     const logs = answer.map(readLog).sort(byPlace)
     const foreign = logs.find(({ log, address: from }) => from !== address || log.block < first || log.block > last)
-    if (foreign !== undefined) throw new ChainNodeError('eth_getLogs: a log that was not asked for')
+    if (foreign !== undefined) throw new ChainNodeError('eth_getLogs: a log outside the requested filter')
     return withoutCopies(logs.map(({ log }) => log))
   }
 
@@ -125,7 +125,7 @@ export class ChainNode {
 
 function readLog(value: unknown): { readonly log: RawLog; readonly address: Hex } {
   const fields = readObject(value)
-  if (fields.removed === true) throw new ChainNodeError('a final log was taken back')
+  if (fields.removed === true) throw new ChainNodeError('a final log is marked as removed')
   if (!Array.isArray(fields.topics)) throw new ChainNodeError('a log without topics')
   const log = {
     block: readQuantity(fields.blockNumber),
@@ -149,7 +149,7 @@ function withoutCopies(logs: readonly RawLog[]): readonly RawLog[] {
   return logs.filter((log, place) => {
     const previous = logs[place - 1]
     if (previous === undefined || previous.block !== log.block) return true
-    if (previous.blockHash !== log.blockHash) throw new ChainNodeError(`two blocks ${log.block}`)
+    if (previous.blockHash !== log.blockHash) throw new ChainNodeError(`two different blocks have number ${log.block}`)
     if (previous.index !== log.index) return true
     if (previous.data === log.data && previous.topics.join() === log.topics.join()) return false
     throw new ChainNodeError(`two logs at ${log.block}:${log.index}`)

@@ -107,7 +107,7 @@ export class Attempt {
       this.#arrive()
       this.#remoteTimer = setTimeout(() => {
         this.#remoteTimer = undefined
-        this.leave(new Error('the retry on another node left'))
+        this.leave(new Error('the retry on another node disconnected'))
       }, forMs)
     }
   }

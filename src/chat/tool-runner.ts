@@ -90,8 +90,7 @@ export class ToolRunner {
   /** Runs a call and yields the client's progress events. `inputTokens` is the next round's input without this call. */
   async *run(call: OwnCall, inputTokens: number): AsyncGenerator<readonly ChatEvent[], ToolResult, undefined> {
     const toolCall = readToolCall(call)
-    if (toolCall === undefined)
-      return note(`The arguments of ${call.name} are not as its schema says. Nothing was run.`)
+    if (toolCall === undefined) return note(`The arguments of ${call.name} do not match its schema. Nothing was run.`)
     const refusal = await this.#refuse(toolCall, inputTokens)
     if (refusal !== undefined) {
       yield* this.#showRefusal(toolCall, refusal)

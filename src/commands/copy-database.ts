@@ -46,7 +46,7 @@ async function undo(invocation: Invocation): Promise<number> {
     withDatabase(url, async (source) => {
       const marker = await findCopyMarker(source)
       if (marker === undefined) throw new CommandError('The embedded database was not copied. It can be used.')
-      const question = `Use the embedded database again, and never the copy at ${marker.other}? What was charged there is lost.`
+      const question = `Use the embedded database again, and never the copy at ${marker.other}? Charges made on the copy are lost.`
       await confirm(invocation, question)
       await removeCopyMarker(source)
     }),
@@ -57,7 +57,7 @@ async function undo(invocation: Invocation): Promise<number> {
 
 async function copy({ config, output }: Invocation): Promise<number> {
   const { databaseUrl, dataDir } = config
-  if (databaseUrl === undefined) throw new CommandError('Set DATABASE_URL to an empty database. It gets the copy.')
+  if (databaseUrl === undefined) throw new CommandError('Set DATABASE_URL to an empty database for the copy.')
   await refuseUnusable(outside, () => refuseTransactionPooler(databaseUrl))
   const lock = await tryExclusive(databaseUrl, 'copy-database')
   if (lock === undefined) throw new CommandError('Another penny copy-database is copying into this database.')

@@ -74,7 +74,7 @@ async function recover(database: Database, config: Config, output: Output): Prom
     gapMax,
     onProgress(done, all, nonces) {
       const next = nonces === 0 ? '' : `, ${nonces} nonces of the next`
-      // To the line's end nothing is left of a longer one.
+      // \x1b[K clears the rest of a longer previous line.
       if (!output.json && process.stderr.isTTY) process.stderr.write(`\r  ${done} of ${all} accounts${next}\x1b[K`)
     },
   })

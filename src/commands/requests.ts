@@ -86,7 +86,7 @@ function roundingLine({
   const sum = lines.reduce((total, line) => total + costInMillionths(line), 0n)
   const exact = `${'Sum, exactly'.padEnd(52)} ${millionths(sum).padStart(16)}`
   return cost(lines.map(priced)) > BigInt(charged) && BigInt(charged) === BigInt(quote) + BigInt(extended)
-    ? `${exact}\nNever above what was held.`
+    ? `${exact}\nCapped at the held amount.`
     : exact
 }
 

@@ -33,7 +33,7 @@ export const sandboxCommand: Command = {
   usage: [
     [
       'penny sandbox fail HOW',
-      'Make the sandbox model fail: kill, hang, slow, 429, 500 or garbage. off ends it. With SANDBOX_PROVIDERS=2 its backup answers',
+      'Make the sandbox model fail: kill, hang, slow, 429, 500 or garbage. "off" restores it. With SANDBOX_PROVIDERS=2 the backup provider answers',
     ],
     [
       'penny sandbox replay',

@@ -81,7 +81,7 @@ async function startUnlessStopped(config: Config, progress: Progress, stop: Abor
   let isStarting = true
   const onStop = () => {
     progress.end()
-    say('Stopping: the start is interrupted.')
+    say('Start interrupted. Stopping.')
   }
   stop.addEventListener('abort', onStop, { once: true })
   try {

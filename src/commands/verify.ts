@@ -18,7 +18,7 @@ export const verifyCommand: Command = {
   usage: [
     [
       'penny verify FILE',
-      'Check hashes, amounts, signatures and the proofs up to the batch, without network. Exit code 0 if FILE is valid, 1 if it is not, or not yet',
+      'Check hashes, amounts, signatures and the proofs up to the batch, without network. Exit code 0 if FILE is valid, 1 if it is invalid or not signed yet',
     ],
     ['--issuer 0x…', 'Also check that this issuer signed it'],
     ['--rpc URL', 'Also check that the batches are on chain, at this node'],
@@ -156,7 +156,7 @@ async function checkReceipt(document: unknown, { issuer, onChain }: Trust): Prom
 function summarize(isWrong: boolean, { payment }: Receipt, trust: Trust): string {
   if (isWrong) return 'The receipt is NOT valid.'
   if (payment === undefined) {
-    return 'Nothing is wrong, but nothing is proved yet: the receipt is signed once a payment covers it. Try again later.'
+    return 'The receipt is not signed yet: no payment covers it. Try again later.'
   }
   const state = isOnItsWay(payment) ? 'The receipt is valid; its payment is not on chain yet.' : 'The receipt is valid.'
   return `${state}${notChecked(trust)}`

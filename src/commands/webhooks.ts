@@ -36,7 +36,7 @@ export const webhooksCommand: Command = {
     ['penny webhooks test ID', 'Send a test event'],
     [
       'penny webhooks listen',
-      'Print events as they arrive, verified. In the sandbox it adds an endpoint for as long as it runs; elsewhere give --secret and forward a public address to its port',
+      'Print events as they arrive, verified. In the sandbox it adds a temporary endpoint. Elsewhere, pass --secret and forward a public address to its port',
     ],
     ['--secret whsec_…', 'Verify messages of an endpoint that exists'],
     ['--port PORT', 'Port on this machine (default: any free port)'],

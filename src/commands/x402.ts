@@ -61,7 +61,9 @@ export const x402Command: Command = {
     if (!output.json) output.write(`Sent test USDC to the new wallet ${account.address}.\n`)
     await depositAtGateway(endpoints, key, amount)
     if (!output.json)
-      output.write(`Deposited ${format(amount)} USDC at the gateway. It pays with this, without an account here.\n`)
+      output.write(
+        `Deposited ${format(amount)} USDC at the gateway. The wallet can now pay for requests without an account.\n`,
+      )
     const programs = {
       program: programOf(endpoints, baseUrl, key),
       refund_program: refundProgramOf(baseUrl, key),
@@ -122,7 +124,7 @@ cat > refund.mjs <<'END'
 ${refund_program}END
 node pay.mjs
 
-node pay.mjs      again: asks the wallet for less, because what it did not use is credit
+node pay.mjs      run again: pays less, because the unused part of the first payment is credit
 node refund.mjs   pays the rest of the credit back to the wallet
 `
 }

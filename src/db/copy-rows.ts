@@ -82,14 +82,15 @@ async function readTables(source: pg.Client, { schemas, except }: CopyRowsOption
   return rows
 }
 
-/** Tables after those that they need. @throws when they need each other */
+/** Tables after those that they need. @throws when they reference each other in a cycle. */
 function sortByNeed(tables: readonly Table[]): readonly Table[] {
   const sorted: Table[] = []
   let left = tables
   while (left.length > 0) {
     const isReady = ({ needs }: Table) => !left.some(({ name }) => needs.includes(name))
     const ready = left.filter(isReady)
-    if (ready.length === 0) throw new Error(`${left.map(({ name }) => name).join(', ')} need each other`)
+    if (ready.length === 0)
+      throw new Error(`${left.map(({ name }) => name).join(', ')} reference each other in a cycle`)
     sorted.push(...ready)
     left = left.filter((table) => !ready.includes(table))
   }

@@ -88,7 +88,7 @@ async function checkLedger(database: Database, migrationsFolder: string): Promis
   try {
     pending = await pendingMigrations(database, migrationsFolder)
   } catch (error) {
-    return [failed('migrations', reasonOf(error), 'Run the penny that belongs to this database.')]
+    return [failed('migrations', reasonOf(error), 'Run the version of penny that matches this database.')]
   }
   if (pending.length > 0) return [failed('migrations', `Not applied: ${pending.join(', ')}.`, 'Run penny migrate.')]
   const freeze = await findFreeze(database)
@@ -124,7 +124,7 @@ async function checkHolds(database: Database, partitions: number): Promise<Findi
   )
 }
 
-/** Handed in, perhaps, and never answered: the one case in which neither we nor the account holder know where the money is. */
+/** Possibly submitted and never acknowledged: only here is it unknown where the money is. */
 async function checkWithdrawals(database: Database): Promise<Finding> {
   const count = await countUnansweredWithdrawals(database, unansweredSecondsMax)
   if (count === 0) return ok('withdrawals', 'The gateway has answered all withdrawals and payouts.')

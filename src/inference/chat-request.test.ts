@@ -506,7 +506,7 @@ test('call ids that a client reuses in a later turn, or leaves empty, are made u
   assertPaired(parse({ messages: [...hello, ...turns(['call_0', 'call_0', ids[2]!])] }))
 })
 
-test('calls without ids are answered in their order, beside such that have one', () => {
+test('calls without ids match results by order, also next to calls with ids', () => {
   const given = (content: string, tool_call_id = '') => ({ role: 'tool', tool_call_id, content })
   const { messages } = parse({
     messages: [

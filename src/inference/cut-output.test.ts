@@ -41,7 +41,7 @@ test('reasoning, names and arguments count like text', async () => {
   assert.deepEqual(await cutAt(2).push(events), [events[0], { type: 'finish', reason: 'length', usage }])
 })
 
-test('what parts two messages does not count, and does not stand at the end of what was cut', async () => {
+test('separators between messages are not counted, and a truncated answer does not end with one', async () => {
   // Here, unlike above, an empty line is a token.
   const cut = (tokensMax: number) => createOutputCut(tokensMax, async (text) => text.match(/\w+|\n\n/g)?.length ?? 0)
   const events = [text('one'), nextParagraph('text', ' two three'), finish]

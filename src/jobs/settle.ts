@@ -72,7 +72,7 @@ const paymentsMsMin = 300
 const paymentsMsMax = 1_000
 /** For payouts that operators request, and gas refills. */
 const payoutsMs = 2_000
-/** They are rare: the request that handed a payment in knows its outcome, unless it died. */
+/** They are rare: the request that submitted a payment knows its outcome, unless it died. */
 const undecidedMs = 5_000
 const reconcileMs = 60_000
 const gasMs = 30_000

@@ -40,7 +40,7 @@ export async function bookLostWithdrawals(
   for (const { id, value, fee, recipient, transactionHash } of withdrawals) {
     const inserted = await connection.query(
       `insert into withdrawals (partition, id, account_id, amount, from_credit, fee_max, fee, after_entry, recipient, state, reason, tx_hash)
-       select $1, $2, $3, $4::bigint, greatest(0, $4::bigint - a.gateway), $5, $5, a.entries, $6, 'confirmed', 'forgotten by the copy',
+       select $1, $2, $3, $4::bigint, greatest(0, $4::bigint - a.gateway), $5, $5, a.entries, $6, 'confirmed', 'missing from the copy',
               decode($7, 'hex')
          from accounts a where a.partition = $1 and a.id = $3
        on conflict do nothing returning true`,

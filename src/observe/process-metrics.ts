@@ -35,7 +35,11 @@ export function watchProcess(version: string): ProcessMetrics {
   }
   noteLag()
   const timer = setInterval(note, lagWindowMs).unref()
-  const build = new Gauge({ name: 'penny_build_info', help: 'What runs here.', labels: ['version', 'node'] })
+  const build = new Gauge({
+    name: 'penny_build_info',
+    help: 'Version of the service and of Node.',
+    labels: ['version', 'node'],
+  })
   build.set(1, version, process.version)
   return {
     metrics: [build, lag, busy, ...createGauges()],
@@ -69,7 +73,7 @@ function createGauges(): readonly Metric[] {
     }),
     new Gauge({
       name: 'process_start_time_seconds',
-      help: 'When this process began.',
+      help: 'Start time of this process, in Unix seconds.',
       read: (gauge) => gauge.set(performance.timeOrigin / 1000),
     }),
   ]

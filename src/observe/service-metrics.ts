@@ -50,7 +50,7 @@ function requestMetrics() {
     }),
     replays: new Counter({
       name: 'penny_replays_total',
-      help: 'Answers of earlier attempts that were given again, without a charge.',
+      help: 'Recorded answers that were replayed to retries, without a charge.',
     }),
   }
 }
@@ -60,13 +60,13 @@ function upstreamMetrics() {
   return {
     upstreamSeconds: new Histogram({
       name: 'penny_upstream_duration_seconds',
-      help: 'One question to the upstream, from asking to its last event. A request that searches asks several.',
+      help: 'One upstream request, from its start to its last event. A request that searches makes several.',
       labels: ['model', 'outcome'],
       buckets: answerSeconds,
     }),
     upstreamErrors: new Counter({
       name: 'penny_upstream_errors_total',
-      help: 'Requests that failed by the upstream, by error code.',
+      help: 'Requests that failed because of the upstream, by error code.',
       labels: ['code'],
       fromStart: upstreamErrorCodes,
     }),
@@ -120,7 +120,7 @@ function ledgerMetrics() {
   return {
     holds: new Counter({
       name: 'penny_holds_total',
-      help: 'Holds that were asked for, by the ledger’s decision: held, or the code of the refusal.',
+      help: 'Requested holds, by the ledger’s decision: held, or the code of the refusal.',
       labels: ['decision'],
     }),
     ends: new Counter({
@@ -194,7 +194,7 @@ function deliveryMetrics() {
     }),
     spansDropped: new Counter({
       name: 'penny_spans_dropped_total',
-      help: 'Spans that were not exported: the collector is away or slow.',
+      help: 'Spans that were not exported: the collector is unreachable or slow.',
     }),
     readErrors: new Counter({
       name: 'penny_metrics_read_errors_total',

@@ -3,13 +3,13 @@ import type { Scope } from '../identity/management-keys.ts'
 import type { Role } from '../identity/roles.ts'
 
 /**
- * What a route takes and gives, and who may call it, said once: requests are checked by it, handlers are typed by it, and `openapi.json`
- * is made from it.
+ * What a route takes and gives, and who may call it, defined once. It validates requests, types handlers and generates
+ * `openapi.json`.
  */
 export type Contract = Form & Admission
 
 type Form = {
-  /** Unique; the client's function is named by it. */
+  /** Unique; it names the client function. */
   readonly operation: string
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   /** Parameters in braces: `/api/keys/{id}`. */

@@ -14,13 +14,13 @@ export function refusalOf({ issues: [first] }: z.ZodError, given: unknown): Serv
   const { place, value } = follow(issue.path, given)
   if (issue.code === 'unrecognized_keys') return new UnknownParameterError(joined(place, issue.keys[0]!))
   if (value === undefined) return new MissingParameterError(place)
-  // Schemas of ours that say themselves what they want begin so.
+  // Our own schema messages begin with "must".
   if (issue.message.startsWith('must ')) return wrong(place, value, issue.message)
   if (issue.code === 'too_big') return tooBig(issue, place, value)
   return wrong(place, value, `must be ${wanted(issue)}`)
 }
 
-/** A value that is there once, where several may be, has no number in its place. */
+/** A single value where a list is allowed has no index in its path. */
 function follow(path: Path, given: unknown): { readonly place: string; readonly value: unknown } {
   return path.reduce<{ place: string; value: unknown }>(
     ({ place, value }, part) => {

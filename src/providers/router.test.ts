@@ -205,7 +205,7 @@ test('when all providers are out, one is tried anyway', async (t) => {
   assert.equal(await ask(router), 'b')
 })
 
-test('the provider of a full one is the next; when all are full the request is refused and neither counts as broken', async (t) => {
+test('when a provider is full the next one is used; when all are full the request is refused and no breaker counts it', async (t) => {
   const { a, b, router } = await startPair(t, { concurrencyMax: 1 })
   const waiting: (() => void)[] = []
   const wait: ScriptedUpstream['answer'] = (exchange) => void waiting.push(() => void good(exchange))

@@ -85,7 +85,7 @@ export class UpstreamAnswer implements Dispatcher.DispatchHandler {
   onResponseData(controller: Controller, piece: Buffer): void {
     if (this.#isDiscarding) {
       this.#bytesToDiscard -= piece.length
-      if (this.#bytesToDiscard < 0) this.abort(new Error('more came than is worth reading away'))
+      if (this.#bytesToDiscard < 0) this.abort(new Error('connection closed: more unread data than the drain limit'))
     } else if (this.#reader !== undefined) {
       const { resolve } = this.#reader
       this.#reader = undefined

@@ -409,7 +409,7 @@ test('an upstream that falls silent ends the answer with a timeout', async (cont
   )
 })
 
-test('an upstream that drips for ever ends with a timeout', async (context) => {
+test('an endless slow upstream ends with a timeout', async (context) => {
   const { upstream } = await stage(
     context,
     (response) => {

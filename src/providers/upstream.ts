@@ -198,7 +198,7 @@ async function* readEvents(
       if (!hasOutput) {
         hasOutput = events.some(isOutput)
         bytesBeforeOutput += chunk.length
-        if (bytesBeforeOutput > bytesBeforeOutputMax) throw new Error('the provider sends without end, and no output')
+        if (bytesBeforeOutput > bytesBeforeOutputMax) throw new Error('the provider sent too many bytes without output')
       }
       if (events.length > 0) yield events
     }
@@ -212,7 +212,7 @@ async function* readEvents(
   } finally {
     if (!isOver) onEnd?.({ type: 'left' })
     if (reader.ended) drain(body)
-    else body.abort(new Error('the answer was left before its end'))
+    else body.abort(new Error('the reader stopped before the end of the answer'))
   }
 }
 
@@ -236,7 +236,10 @@ function brokenOff(error: unknown): ChatEvent {
 /** A connection can be reused only if its answer was read to the end. The end is near: nothing follows the last event. */
 function drain(body: Body): void {
   if (body.closed) return
-  const timer = setTimeout(() => body.abort(new Error('the answer does not come to its end')), drainMsMax).unref()
+  const timer = setTimeout(
+    () => body.abort(new Error('the answer did not end within the drain timeout')),
+    drainMsMax,
+  ).unref()
   body.onClose(() => clearTimeout(timer))
   body.discard(drainBytesMax)
 }
@@ -254,7 +257,7 @@ async function refusalOf(
 async function readErrorBody(body: Body, msMax: number): Promise<unknown> {
   const chunks: Buffer[] = []
   let bytes = 0
-  const timer = setTimeout(() => body.abort(new Error('the error does not come to its end')), msMax)
+  const timer = setTimeout(() => body.abort(new Error('the error body did not end in time')), msMax)
   try {
     for (let chunk = await body.read(); chunk !== undefined; chunk = await body.read()) {
       chunks.push(chunk)

@@ -72,7 +72,7 @@ async function order(parts: WithdrawParts, payout: Payout): Promise<void> {
   const { database, signer, gatewayClient, signingTerms, failpoint, onAlarm } = parts
   // A payout that was submitted before continues: it may already be paid.
   if (state === 'requested' && (await isSellerShort(database))) {
-    return onAlarm('a payout waits until the seller has what it owes back', { payout: id })
+    return onAlarm('payout postponed: the seller has less than it owes', { payout: id })
   }
   const intent = burnIntent(signingTerms, {
     depositor: signingTerms.seller,
@@ -96,7 +96,7 @@ async function order(parts: WithdrawParts, payout: Payout): Promise<void> {
     await advancePayout(database, sent, { state: 'sent', gatewayId: answer.id })
     return
   }
-  onAlarm('the gateway did not take a payout', { payout: id, reason: answer.reason })
+  onAlarm('the gateway did not accept a payout', { payout: id, reason: answer.reason })
   // Refused at the first attempt: it was never accepted. After an unknown outcome a refusal may mean that it was already paid.
   if (answer.state === 'failed' && state === 'requested')
     await advancePayout(database, sent, { state: 'failed', reason: answer.reason })

@@ -212,7 +212,7 @@ async function readAnswer(
   if (found !== undefined) return adopt(parts, payment, authorization, found)
   if (answer.reason === 'nonce_already_used') {
     // The gateway has settled this nonce but does not show the transfer. An operator must find out whether it is this payment.
-    parts.onAlarm('a nonce of ours was used, and the gateway does not say for what', { ...nameOf(payment), nonce })
+    parts.onAlarm('payment nonce is used, but the gateway does not show the transfer', { ...nameOf(payment), nonce })
     return { payment, state: 'unknown', reason: answer.reason }
   }
   // The gateway does not have the payment. It is submitted again until the cause is fixed (balance, clock, settings). Until then
@@ -235,7 +235,7 @@ function adopt(
     // Its current state counts: earlier changes may have been reported before the gateway's id was stored.
     return newsOf(payment, found)
   }
-  parts.onAlarm('a nonce of ours paid something else', {
+  parts.onAlarm('payment nonce was used by a different transfer', {
     ...nameOf(payment),
     nonce: message.nonce,
     transfer: found.id,

@@ -77,7 +77,7 @@ async function order(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void
     await advanceWithdrawal(database, sent, { state: 'sent', gatewayId: answer.id })
     return
   }
-  parts.onAlarm('the gateway did not take a withdrawal', { withdrawal: id, reason: answer.reason })
+  parts.onAlarm('the gateway did not accept a withdrawal', { withdrawal: id, reason: answer.reason })
   // Refused at the first attempt: it was never accepted. After an unknown outcome a refusal may mean that it was already paid.
   if (answer.state === 'failed' && withdrawal.state === 'requested') {
     await advanceWithdrawal(database, sent, { state: 'failed', reason: answer.reason })

@@ -28,7 +28,7 @@ export async function watchWithdrawalFee(parts: FeeParts): Promise<bigint> {
     salt: saltOf('payout', 'estimate'),
   })
   const asked = feeMax === 0n ? 0n : await gatewayClient.estimateFee(example)
-  if (asked > feeMax) onAlarm('the gateway asks for too high a fee', { asked: `${asked}`, most: `${feeMax}` })
+  if (asked > feeMax) onAlarm('the gateway fee is above the limit', { asked: `${asked}`, most: `${feeMax}` })
   const most = asked + (asked + headroom - 1n) / headroom
   const fee = most < feeMax ? most : feeMax
   await setWithdrawalFeeMax(database, fee)

@@ -156,7 +156,7 @@ function toError(refusal: SigningRefusal): Error {
 function requireSignature(request: SignatureRequest, signature: Hex): void {
   const signer = recoverAddress(digestOf(request), signature)
   const expected = signerOf(request)
-  if (signer !== expected) throw new SignerFaultError(`signed as ${signer ?? 'nobody'} instead of ${expected}`)
+  if (signer !== expected) throw new SignerFaultError(`signed by ${signer ?? 'an unknown key'} instead of ${expected}`)
 }
 
 function digestOf(request: SignatureRequest): Buffer {

@@ -117,13 +117,13 @@ for (const stream of [false, true]) {
     assert.equal(answer.status, 502)
   })
 
-  test(`the upstream is out of breath, ${form}: void, and a 503 that may be retried`, async () => {
+  test(`the upstream answers 429, ${form}: void, and a 503 that may be retried`, async () => {
     const { row, answer } = await ask(refuses(429), { stream })
     assertVoid(row, 'failed', 'overloaded')
     assert.deepEqual([answer.status, answer.headers.get('x-should-retry')], [503, 'true'])
   })
 
-  test(`the upstream finds the request wrong, ${form}: void, and a 400`, async () => {
+  test(`the upstream rejects the request, ${form}: void, and a 400`, async () => {
     const wrong = {
       message: 'Too long',
       type: 'invalid_request_error',

@@ -308,7 +308,7 @@ test('calls that violate their schema are reported to the model, and nothing is 
   ])
   await ask()
   assert.deepEqual([web.queries, web.urls], [[], []])
-  for (const output of outputsOf(upstream.exchanges.at(-1)!)) assert.match(output, /not as its schema says/)
+  for (const output of outputsOf(upstream.exchanges.at(-1)!)) assert.match(output, /do not match its schema/)
 })
 
 test('a tool that breaks in a way of its own is a failed call, not a failed request', async () => {

@@ -135,7 +135,7 @@ test('a nonce that paid the same to the same is ours; one that paid something el
   }
   assert.deepEqual(await statesOf(account), ['unknown: nonce_conflict'])
   assert.deepEqual([...bench.gateway.transfers.values()].at(-1), { ...first!, amount: 999n })
-  assert.ok(bench.alarms.includes('a nonce of ours paid something else'))
+  assert.ok(bench.alarms.includes('payment nonce was used by a different transfer'))
   bench.gateway.transfers.set(first!.id, first!)
   await settleAll(bench)
   await assertSettled(bench, [account])

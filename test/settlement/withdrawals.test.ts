@@ -464,7 +464,7 @@ test('a seller that is short stops payouts and what it owes back, and nothing el
   assert.equal((await stateOf(payer, given)).state, 'requested')
   assert.equal((await stateOf(other, plain)).state, 'confirmed')
   assert.equal((await findPayout(database, payout))!.state, 'requested')
-  assert.ok(bench.alarms.includes('a payout waits until the seller has what it owes back'))
+  assert.ok(bench.alarms.includes('payout postponed: the seller has less than it owes'))
 
   gateway.deposit(terms.seller, all - 999n)
   await watch()

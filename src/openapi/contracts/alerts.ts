@@ -11,8 +11,8 @@ const alert = z
     kind,
     subject: z.string().nullable().meta({ description: 'Id of the API key or webhook endpoint; null for the account' }),
     level: z.enum(alertLevels),
-    message: z.string().meta({ description: 'As it was when the alert fired' }),
-    href: z.string().meta({ description: 'The page of the dashboard to look at' }),
+    message: z.string().meta({ description: 'Message at the time the alert fired' }),
+    href: z.string().meta({ description: 'Dashboard page with the details' }),
     fired_at: instant,
     resolved_at: instant.nullable(),
   })
@@ -27,12 +27,12 @@ const rule = z
   .object({
     object: z.literal('alert_rule'),
     kind,
-    unit: z.enum(alertUnits).meta({ description: 'What the threshold counts; none: there is nothing to set' }),
+    unit: z.enum(alertUnits).meta({ description: 'Unit of the threshold; none: the rule has no threshold' }),
     fires: z.enum(['below', 'above']).meta({ description: 'Below the threshold, or at it and above' }),
     enabled: z.boolean(),
     threshold: level.nullable().meta({ description: 'Null when it is off' }),
     rearm: level.nullable().meta({ description: 'At this level a fired alert is resolved and can fire again' }),
-    initial: z.boolean().meta({ description: 'The account never set this rule' }),
+    initial: z.boolean().meta({ description: 'True while the account uses the initial rule' }),
   })
   .meta({ id: 'AlertRule' })
 
@@ -41,7 +41,9 @@ const email = z
     object: z.literal('alert_email'),
     available: z.boolean().meta({ description: 'Whether this service sends mail' }),
     address: z.string().nullable(),
-    verified_at: instant.nullable().meta({ description: 'Null: no alert is mailed before the link was opened' }),
+    verified_at: instant
+      .nullable()
+      .meta({ description: 'Null until the confirmation link is opened; no alert is mailed before that' }),
   })
   .meta({ id: 'AlertEmail' })
 
@@ -75,7 +77,7 @@ export const alertContracts = {
     body: z.strictObject({
       enabled: z.boolean(),
       threshold: level.optional().meta({ description: 'Required unless the unit is none' }),
-      rearm: level.optional().meta({ description: 'A little away from the threshold if it is left out' }),
+      rearm: level.optional().meta({ description: 'Default: slightly beyond the threshold' }),
     }),
     answer: rule,
   }),
@@ -107,7 +109,7 @@ export const alertContracts = {
     operation: 'removeAlertEmail',
     method: 'DELETE',
     path: '/api/alerts/email',
-    summary: 'Mail no more alerts',
+    summary: 'Remove the e-mail address for alerts',
     access: 'session',
     role: 'admin',
     status: 204,

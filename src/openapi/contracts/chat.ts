@@ -93,7 +93,7 @@ const streamEvent = z
     }),
     z.object({ type: z.literal('ready'), at: instant, resumed: z.boolean() }).meta({
       description:
-        'Every later change is sent. `resumed`: so was every change after `Last-Event-ID`. Otherwise read again what you show. Also sent when changes were left out because there were too many',
+        'From here on, every change is sent. `resumed: true`: every change after `Last-Event-ID` was sent too; otherwise reload your data. Also sent after changes were skipped because there were too many',
     }),
   ])
   .meta({ id: 'StreamEvent' })

@@ -118,7 +118,7 @@ export const memberContracts = {
     operation: 'switchAccount',
     method: 'POST',
     path: '/api/session/account',
-    summary: 'Continue this session in another account of which you are a member',
+    summary: 'Switch this session to another of your accounts',
     access: 'session',
     role: 'viewer',
     isForPerson: true,

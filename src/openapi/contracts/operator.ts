@@ -10,7 +10,9 @@ const operatorAccount = z
     name: z.string(),
     deposit_address: address.nullable(),
     owner_address: address.nullable(),
-    wallet: address.nullable().meta({ description: 'Of an account that pays over x402; it was not signed up for' }),
+    wallet: address
+      .nullable()
+      .meta({ description: 'Wallet of an account that pays over x402; such an account is created without a sign-up' }),
     ...money('available', 'held', 'unsettled'),
     ...money('spend_30d'),
     status: z.enum(['open', 'suspended', 'closed']),
@@ -73,7 +75,7 @@ export const operatorContracts = {
         .array(
           z.object({
             model: z.string(),
-            provider: z.string().meta({ description: 'The provider that was asked last; empty when none was' }),
+            provider: z.string().meta({ description: 'Provider of the last attempt; empty without one' }),
             attempts: count.meta({ description: 'Requests sent to providers' }),
             ...revenue,
           }),
@@ -89,7 +91,7 @@ export const operatorContracts = {
       ),
       upstream_cost_note: z
         .string()
-        .meta({ description: 'What is missing in cost and margin; empty when both are complete' }),
+        .meta({ description: 'Explains missing cost data; empty when cost and margin are complete' }),
     }),
   }),
   getOperatorHealth: contract({

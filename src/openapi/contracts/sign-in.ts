@@ -49,7 +49,7 @@ export const account = z
     owner_usable_from: instant.nullable().meta({ description: 'When a changed owner address takes effect' }),
     alerts: z
       .object({ ...optionalMoney('balance_below'), days_below: z.int().nullable() })
-      .meta({ description: 'Short for two alert rules: `balance_below` and `days_left`. Null: off' }),
+      .meta({ description: 'Shortcut for the alert rules `balance_below` and `days_left`. Null: off' }),
     wallets: z.array(wallet).meta({ description: 'The wallets of the signed-in person' }),
     passkeys: z.array(passkey).meta({ description: 'The passkeys of the signed-in person' }),
   })

@@ -51,7 +51,7 @@ const delivery = z
     id: z.string().meta({ description: 'The value of webhook-id', examples: ['evt_0f3c2f0e8a4b4b0fa4dd1c8e1f6c9b1a'] }),
     type: z.string().meta({ description: 'Type of the event, or webhook.test' }),
     state: z.enum(deliveryStates).meta({ description: 'failed: given up three days after the event' }),
-    body: z.string().meta({ description: 'Sent, byte by byte' }),
+    body: z.string().meta({ description: 'The exact body that was sent' }),
     attempts: z
       .array(
         z.object({
@@ -106,7 +106,7 @@ export const webhookContracts = {
     operation: 'updateWebhook',
     method: 'PATCH',
     path: '/api/webhooks/{id}',
-    summary: 'Change, disable or enable a webhook endpoint. Enabled again, it gets events from then on',
+    summary: 'Change, disable or enable a webhook endpoint. A re-enabled endpoint gets events from that time on',
     access: 'session',
     role: 'admin',
     scope: 'webhooks:write',

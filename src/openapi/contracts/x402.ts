@@ -34,7 +34,7 @@ export const x402Contracts = {
     operation: 'createPaidQuote',
     method: 'POST',
     path: '/x402/v1/quote',
-    summary: 'Quote the maximum cost of a completion, and what a wallet that signed in would be asked to pay',
+    summary: 'Quote the maximum cost of a completion, and the amount that a signed-in wallet would have to pay',
     access: 'public',
     isChat: true,
     body: chatBody,
@@ -84,7 +84,7 @@ export const x402Contracts = {
     access: 'wallet',
     status: 202,
     body: z.strictObject({
-      id: uuid.optional().meta({ description: 'Chosen by the client: the same id again is the same refund' }),
+      id: uuid.optional().meta({ description: 'Idempotency key, a UUID chosen by the client' }),
       amount: amount.optional(),
     }),
     answer: refund,

@@ -70,15 +70,15 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'Reload the page. To change the earlier account, switch back to it first.',
   ],
   already_member: [
-    'You opened an invitation to an account of which you are a member. The invitation was not used.',
-    'Switch to the account. Give the link to the person whom it is for.',
+    'You are already a member of the account in this invitation. The invitation was not used.',
+    'Switch to the account. Forward the link to the intended person.',
   ],
   last_owner: [
     'The last owner of an account cannot leave it, be removed or get another role.',
     'Make another member owner first.',
   ],
   member_limit_exceeded: [
-    'An admin has limited what the keys of this member may spend together. The limits of the keys would pass that. Nothing was changed.',
+    'The limits of this member’s keys together would exceed the member’s spending limit. Nothing was changed.',
     'Lower the limit of a key, or ask an admin to raise the member’s limit.',
   ],
   insecure_connection: [
@@ -87,7 +87,7 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
   ],
   cross_site_request: ['Another website sent this request with your session cookie.', 'Use the dashboard.'],
   key_limit_exceeded: [
-    'The request may cost more than what is left of the key’s limit.',
+    'The request may cost more than the remaining limit of the key.',
     'Raise the limit, or ask for at most `affordable_max_tokens`.',
   ],
   insufficient_balance: [
@@ -95,12 +95,12 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'Deposit USDC, wait for running requests, or ask for at most `affordable_max_tokens`.',
   ],
   payment_required: [
-    'A request without an API key, at `/x402/v1`, was not paid for. The `PAYMENT-REQUIRED` header says how much is asked; credit of the wallet is taken off when it signs in.',
+    'A request to `/x402/v1` had no payment. The `PAYMENT-REQUIRED` header has the amount. If the wallet signs in, its credit lowers the amount.',
     'Use an x402 client, which pays and repeats the request by itself.',
   ],
   payment_invalid: [
     'The payment in `PAYMENT-SIGNATURE` cannot be accepted; `reason` says why. Nothing was paid. `payment_used`: it was already used.',
-    'Sign a new payment for the amount that a new 402 asks for. With `insufficient_balance`, deposit USDC at the gateway first.',
+    'Send the request without a payment, then sign a new payment for the amount in the 402. With `insufficient_balance`, deposit USDC at the gateway first.',
   ],
   payment_unknown: [
     'The gateway did not say whether it accepted the payment.',
@@ -148,8 +148,8 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'Wait for `retry-after` and try again.',
   ],
   settlement_delayed: [
-    'Too many charges of the account have not been paid on chain yet, or this machine cannot take payments of wallets.',
-    'Wait and try again: unpaid charges clear automatically. For payments of wallets, the message says what the operator has to set.',
+    'Too many charges of the account have not been paid on chain yet, or this machine does not accept x402 payments.',
+    'Wait and try again: unpaid charges clear automatically. For x402 payments, the message names the setting that the operator must correct.',
   ],
   ledger_frozen: ['The ledger is being checked, and new requests are paused.', 'Try again later.'],
   internal_error: ['An error on our side.', 'Contact us with the request id.'],

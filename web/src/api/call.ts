@@ -10,7 +10,7 @@ type AnyInput = {
 /** Dialogs wait for the outcome of a call, so every call ends. The service answers much sooner than this. */
 const callMsMax = 90_000
 
-/** Calls one operation of the service and returns its answer, or throws what the service said against it. */
+/** Calls one operation of the service and returns its answer, or throws its error. */
 export async function call<Name extends Operation>(
   name: Name,
   ...[input = {} as Input<Name>, options = {}]: Rest<Name>
@@ -126,7 +126,7 @@ export class ApiError extends Error {
   }
 }
 
-/** No answer at all. Whether the service heard us is not known. */
+/** No response. It is unknown whether the service received the request. */
 export class UnreachableError extends Error {
   constructor(cause: unknown) {
     super('The service did not respond. Check that it is running and that you can reach it.', { cause })

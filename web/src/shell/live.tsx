@@ -157,7 +157,7 @@ function renew(client: QueryClient, ...keys: readonly (readonly string[])[]): vo
   for (const queryKey of keys) void client.invalidateQueries({ queryKey })
 }
 
-/** Runs at once, and then at most once in the given time; the last call is never lost. */
+/** Throttle: runs immediately, then at most once per interval; the last call always runs. */
 function throttle(work: () => void, everyMs: number): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined
   let again = false

@@ -58,7 +58,7 @@ function createQueryClient(onExpired: () => void): QueryClient {
     defaultOptions: {
       queries: {
         staleTime: 2_000,
-        // A refusal is an answer; only silence and faults are worth asking again.
+        // Retry only network errors and server errors, not refusals.
         retry: (failures, error) => failures < retriesMax && !(error instanceof ApiError && error.status < 500),
       },
     },

@@ -33,7 +33,7 @@ export type ChatMessage = {
   readonly [member: string]: unknown
 }
 
-/** Parameters that are ours alone: the Python library takes them by another door. */
+/** Parameters that OpenAI does not have: the Python library needs them in `extra_body`. */
 const ownParameters = new Set(['web_search', 'web_fetch'])
 
 /** The call to begin with, to the model that this installation names first. */

@@ -3,9 +3,9 @@ import { IconButton } from './button.tsx'
 import { classNames } from './class-names.ts'
 
 /**
- * A modal on the browser's own `<dialog>`: it traps focus, closes on Escape, gives focus back. `onClose` is asked for every
- * way out; a dialog that must not be left yet simply stays open. While it is `busy`, there is no way out: what is sent moves money
- * or returns a secret, and its outcome must be seen.
+ * A modal on the browser's own `<dialog>`: it traps focus, closes on Escape, gives focus back. `onClose` is called for
+ * every attempt to close it; the caller may keep it open. While `busy`, it cannot be closed: the request moves money or returns a
+ * secret, and the user must see the outcome.
  */
 export function Dialog({
   title,

@@ -1,7 +1,7 @@
 import { Button } from '../ui/button.tsx'
 import type { Wallet } from './wallet.ts'
 
-/** A wallet by the picture, and if nothing else is said the name, that it gives itself. */
+/** A button with the wallet's own icon and, by default, its name. */
 export function WalletButton({
   wallet,
   label = wallet.name,

@@ -1,6 +1,6 @@
 import { formatSpan } from '../../ui/format-time.ts'
 
-/** How long a withdrawal usually takes, and how we know. A second is the least we say: they are looked after that often. */
+/** How long a withdrawal usually takes, and how we know. At least one second: withdrawals are polled that often. */
 export function usualTime({ median_ms, median_of }: { median_ms: number | null; median_of: number }): string {
   if (median_ms === null) return 'We can’t estimate the arrival time yet: this is the first withdrawal.'
   const span = formatSpan(Math.max(1000, median_ms))

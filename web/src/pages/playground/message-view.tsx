@@ -132,7 +132,7 @@ function MessageButtons({ word, message, actions, locked, problem, onEdit }: But
       <IconButton
         icon="again"
         label="Answer again"
-        title={problem ?? 'Answer again. Removes what follows.'}
+        title={problem ?? 'Answer again. Later messages are removed.'}
         className="size-7"
         onClick={() => actions.answerAgain(message.id)}
         disabled={locked || problem !== undefined}

@@ -12,7 +12,7 @@ export function mostHeld(request: Pick<Paid, 'held_atomic' | 'extended_atomic'>)
   return fromAtomic(atomic(request.held_atomic) + atomic(request.extended_atomic))
 }
 
-/** What of that was free again when the request had ended. */
+/** The part of the hold that was released at the end. */
 export function returned(request: Pick<Paid, 'held_atomic' | 'extended_atomic' | 'charged_atomic'>): Usdc {
   return fromAtomic(mostHeld(request) - atomic(request.charged_atomic))
 }

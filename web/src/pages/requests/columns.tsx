@@ -15,7 +15,7 @@ export type RequestColumn = {
   readonly cell: (request: LedgerRequest) => ReactNode
 }
 
-/** What is refused before it starts may never have been quoted: a zero would be a price. */
+/** A refused request may have no quote; showing 0 would look like a price. */
 function quoteOf({ status, quote_atomic }: LedgerRequest): string {
   return status === 'refused' ? '–' : formatCharge(atomic(quote_atomic))
 }

@@ -18,7 +18,7 @@ export function tailOf(tail: Tail | undefined, asked: string): Tail {
   return tail?.asked === asked ? tail : { asked, fresh: [], waiting: [] }
 }
 
-/** A row that is there changes where it stands; a new one is put on top of the part that was named, if any. */
+/** Replaces a known row in place, or adds a new row at the top of the list `into`. */
 export function hear(tail: Tail, request: LedgerRequest, into: 'fresh' | 'waiting' | undefined): Tail {
   const known = [...tail.fresh, ...tail.waiting].some(({ id }) => id === request.id)
   if (known) {

@@ -35,7 +35,7 @@ const deeds: Readonly<Record<LogEntry['event'], string>> = {
   account_closed: 'closed the account',
   account_reopened: 'reopened the account',
   account_suspended: 'suspended the account',
-  account_resumed: 'accepts requests of the account again',
+  account_resumed: 'resumed the account',
   account_adjusted: 'adjusted the balance',
   login_link_created: 'created a sign-in link',
   withdrawal_requested: 'requested a withdrawal',

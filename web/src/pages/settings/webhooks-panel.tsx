@@ -23,7 +23,7 @@ const typeWords: Readonly<Record<EventType, string>> = {
   'deposit.credited': 'A deposit was credited',
   'payment.settled': 'A payment was settled',
   'payment.failed': 'A payment failed',
-  'withdrawal.updated': 'A withdrawal advanced',
+  'withdrawal.updated': 'A withdrawal changed state',
   'key.created': 'A key was created',
   'key.updated': 'A key was changed',
   'key.revoked': 'A key was revoked',
