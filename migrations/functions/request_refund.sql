@@ -1,13 +1,14 @@
 -- Begins a refund: takes unused credit of a wallet account, all of it when `p_amount` is null, to be paid back by the seller. The id is
--- the caller's: a repeated call gets the stored row.
-create function request_refund(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint)
-returns table (decision text, refundable bigint, recipient text, refunded bigint)
+-- the caller's: a repeated call gets the stored row. Its limits are those of withdrawals.
+create function request_refund(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint, p_min bigint)
+returns table (decision text, refundable bigint, recipient text, refunded bigint, available_at timestamptz)
 language plpgsql as $$
 declare
   v_account accounts;
   v_state   ledger_state;
   v_amount  bigint;
   v_now     timestamptz;
+  v_limit   record;
   v_refusal text;
 begin
   perform lock_accounts(p_partition, array[p_account_id]);
@@ -16,17 +17,17 @@ begin
   select * into v_state from ledger_state;
   refundable := greatest(0, v_account.credit - v_account.extended);
   v_amount := coalesce(p_amount, refundable);
+  select * into v_limit from limit_withdrawal(p_partition, p_account_id, v_amount, refundable, p_min);
   v_refusal := case
     when exists (select from withdrawals w where w.partition = p_partition and w.id = p_id) then 'stored'
     when v_account.id is null or v_amount <= 0 then 'nothing'
     when v_state.frozen_at is not null then 'ledger_frozen'
     when v_account.suspended_at is not null then 'account_suspended'
     when v_amount > refundable then 'insufficient_balance'
-    when (select count(*) from withdrawals w where w.partition = p_partition and w.account_id = p_account_id
-            and w.state in ('requested', 'sent')) >= 3 then 'too_many_open'
+    else v_limit.refusal
   end;
   if v_refusal is not null then
-    return query select v_refusal, coalesce(refundable, 0), v_account.wallet, null::bigint;
+    return query select v_refusal, coalesce(refundable, 0), v_account.wallet, null::bigint, v_limit.available_at;
     return;
   end if;
   insert into withdrawals (partition, id, account_id, amount, from_credit, after_entry, recipient, state, refund, epoch, created_at, changed_at)
@@ -38,5 +39,5 @@ begin
   perform write_events(p_partition, array[row(p_account_id, 'withdrawal.updated', jsonb_build_object(
     'id', p_id, 'state', 'requested', 'amount_atomic', v_amount::text, 'fee_atomic', null, 'recipient', v_account.wallet,
     'tx_hash', null, 'reason', null))::event_call]);
-  return query select 'requested', refundable - v_amount, v_account.wallet, v_amount;
+  return query select 'requested', refundable - v_amount, v_account.wallet, v_amount, null::timestamptz;
 end $$;

@@ -4,36 +4,28 @@ create function request_withdrawal(p_partition smallint, p_account_id uuid, p_id
 returns table (decision text, withdrawable bigint, available_at timestamptz)
 language plpgsql as $$
 declare
-  v_now          timestamptz;
   v_account      accounts;
   v_state        ledger_state;
   v_withdrawable bigint;
-  v_open         bigint;
-  v_last_small   timestamptz;
+  v_limit        record;
   v_refusal      text;
 begin
   perform lock_accounts(p_partition, array[p_account_id]);
-  v_now := clock_timestamp();
   select * into v_account from accounts a where a.partition = p_partition and a.id = p_account_id;
   select * into v_state from ledger_state;
   v_withdrawable := v_account.gateway + v_account.credit - v_account.extended;
-  select count(*) filter (where w.state in ('requested', 'sent')),
-         max(w.created_at) filter (where w.amount < p_min and w.state <> 'failed' and w.created_at > v_now - interval '24 hours')
-    into v_open, v_last_small
-    from withdrawals w where w.partition = p_partition and w.account_id = p_account_id;
+  select * into v_limit from limit_withdrawal(p_partition, p_account_id, p_amount, v_withdrawable, p_min);
   v_refusal := case
     when exists (select from withdrawals w where w.partition = p_partition and w.id = p_id) then 'stored'
     when v_state.frozen_at is not null then 'ledger_frozen'
     when v_account.wallet is not null then 'wallet_account'
     when p_amount > v_withdrawable then 'insufficient_balance'
     when p_amount <= v_state.withdrawal_fee_max then 'below_fee'
-    when p_amount < p_min and p_amount < v_withdrawable then 'below_min'
-    when v_open >= 3 then 'too_many_open'
-    when p_amount < p_min and v_last_small is not null then 'small_too_soon'
+    else v_limit.refusal
   end;
   if v_refusal is not null then
     return query select v_refusal, case when v_refusal = 'below_fee' then v_state.withdrawal_fee_max else v_withdrawable end,
-                        v_last_small + interval '24 hours';
+                        v_limit.available_at;
     return;
   end if;
   insert into withdrawals (partition, id, account_id, amount, from_credit, fee_max, after_entry, recipient, state)

@@ -179,7 +179,13 @@ test('a wallet that pays each request gets no low-balance alert until it has API
   assert.doesNotMatch(alert!.message, /deposit/i)
   await buy(9_000n, 0n)
   assert.deepEqual(await openKinds(wallet), [])
-  const refund = await requestRefund(database, { partition, accountId, id: randomUUID(), amount: fromAtomic(1_000n) })
+  const refund = await requestRefund(database, {
+    partition,
+    accountId,
+    id: randomUUID(),
+    amount: fromAtomic(1_000n),
+    min: fromAtomic(1n),
+  })
   await database.query(`update withdrawals set created_at = now() - interval '2 hours' where id = $1`, [refund.id])
   assert.deepEqual(await openKinds(wallet), ['withdrawal_stuck'])
   await advanceWithdrawal(database, refund, { state: 'failed' })

@@ -26,7 +26,7 @@ import type { ApiServices } from './services.ts'
 
 /** Balance, deposits, withdrawals and refunds. */
 export function routeFunds(router: ApiRouter, services: ApiServices, addresses: DepositAddresses): void {
-  const { database, chainServices, inFlightCap } = services
+  const { database, chainServices, inFlightCap, withdrawalMin } = services
 
   router
     .at(fundsContracts.getBalance)
@@ -86,7 +86,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
     if ((await accountOf(services, owner)).wallet === undefined) throw new NoWalletAccountError()
     const amount = body.amount === undefined ? undefined : readAmount(body.amount)
     const id = withdrawalId(owner, headers['idempotency-key'])
-    await requestRefund(database, { ...accountRef(owner), id, amount }, (connection, refunded) =>
+    await requestRefund(database, { ...accountRef(owner), id, amount, min: withdrawalMin }, (connection, refunded) =>
       logAccountEvent({ ...services, database: connection }, 'withdrawal_requested', call, {
         withdrawal_id: id,
         amount: refunded.toString(),

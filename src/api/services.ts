@@ -26,6 +26,7 @@ export type ApiServices = ChatRouteServices & {
   readonly ledgerPartitions: number
   readonly inFlightCap: Usdc
   readonly unsettledCap: Usdc
+  readonly withdrawalMin: Usdc
   /** See the configuration. */
   readonly allowsLoopbackWebhooks: boolean
   /** Whether alerts can be mailed. */

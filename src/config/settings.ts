@@ -151,7 +151,8 @@ export const settingGroups = {
     },
     SWEEP_MIN_USDC: { about: 'Smaller deposits wait until they add up to this.', unset: '0.10' },
     WITHDRAWAL_MIN_USDC: {
-      about: 'Minimum withdrawal. A smaller one is possible once in 24 hours, if it empties the account.',
+      about:
+        'Minimum withdrawal, and minimum refund of a wallet. A smaller one is possible once in 24 hours, if it empties the account.',
       unset: '0.10',
     },
     OWNER_COOLDOWN: {

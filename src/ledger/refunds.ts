@@ -6,7 +6,13 @@ import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { AccountSuspendedError, LedgerFrozenError } from './refusals.ts'
 import { openWithdrawalStates, openX402States, type WithdrawalState } from './states.ts'
-import { pauseOfWithdrawal, TooManyWithdrawalsError, WithdrawalMismatchError } from './withdrawals.ts'
+import {
+  pauseOfWithdrawal,
+  SmallWithdrawalTooSoonError,
+  TooManyWithdrawalsError,
+  WithdrawalBelowMinError,
+  WithdrawalMismatchError,
+} from './withdrawals.ts'
 
 /** Unused credit on its way back to the wallet that paid it. It is a withdrawal that the seller pays. */
 export type Refund = {
@@ -34,6 +40,8 @@ export type RefundOrder = AccountRef & {
   readonly id: string
   /** Undefined: all unused credit. */
   readonly amount: Usdc | undefined
+  /** A smaller amount is paid only when it is all unused credit, and once in 24 hours: each refund costs the relayer gas. */
+  readonly min: Usdc
 }
 
 /**
@@ -42,15 +50,16 @@ export type RefundOrder = AccountRef & {
  */
 export async function requestRefund(
   database: Database,
-  { partition, accountId, id, amount }: RefundOrder,
+  order: RefundOrder,
   alongside?: (connection: Connection, amount: Usdc) => Promise<void>,
 ): Promise<Refund> {
+  const { partition, accountId, id, amount, min } = order
   await database.transaction(async (connection) => {
     const [row] = await connection.query<RefundDecision>(
-      'select decision, refundable, recipient, refunded from request_refund($1, $2, $3, $4)',
-      [partition, accountId, id, amount ?? null],
+      'select decision, refundable, recipient, refunded, available_at as "availableAt" from request_refund($1, $2, $3, $4, $5)',
+      [partition, accountId, id, amount ?? null, min],
     )
-    refuse(row!, amount)
+    refuse(row!, order)
     if (row!.decision === 'requested') await alongside?.(connection, fromAtomic(row!.refunded!))
   })
   const refund = await findRefund(database, { partition, accountId }, id)
@@ -63,13 +72,18 @@ type RefundDecision = {
   readonly refundable: bigint
   readonly recipient: string | null
   readonly refunded: bigint | null
+  readonly availableAt: Date | null
 }
 
-function refuse({ decision, refundable, recipient }: RefundDecision, amount: Usdc | undefined): void {
+function refuse({ decision, recipient, availableAt, ...row }: RefundDecision, order: RefundOrder): void {
+  const refundable = fromAtomic(row.refundable)
+  const { amount = refundable, min } = order
   if (decision === 'nothing') throw new NothingToRefundError()
   if (decision === 'ledger_frozen') throw new LedgerFrozenError()
   if (decision === 'account_suspended') throw new AccountSuspendedError(recipient!)
-  if (decision === 'insufficient_balance') throw new RefundTooLargeError(amount!, fromAtomic(refundable))
+  if (decision === 'insufficient_balance') throw new RefundTooLargeError(amount, refundable)
+  if (decision === 'below_min') throw new WithdrawalBelowMinError(amount, min, refundable, 'refunded')
+  if (decision === 'small_too_soon') throw new SmallWithdrawalTooSoonError(amount, min, availableAt!, 'refunded')
   if (decision === 'too_many_open') throw new TooManyWithdrawalsError()
 }
 

@@ -332,11 +332,13 @@ export class WithdrawalBelowFeeError extends ServiceError {
   }
 }
 
+type PayOutVerb = 'withdrawn' | 'refunded'
+
 export class WithdrawalBelowMinError extends ServiceError {
   readonly code = 'invalid_value'
-  constructor(amount: Usdc, min: Usdc, withdrawable: Usdc) {
+  constructor(amount: Usdc, min: Usdc, left: Usdc, verb: PayOutVerb = 'withdrawn') {
     super(
-      `${format(amount)} USDC cannot be withdrawn: the minimum is ${format(min)} USDC, or everything that is left (${format(withdrawable)} USDC).`,
+      `${format(amount)} USDC cannot be ${verb}: the minimum is ${format(min)} USDC, or everything that is left (${format(left)} USDC).`,
       { param: 'amount' },
     )
   }
@@ -344,9 +346,9 @@ export class WithdrawalBelowMinError extends ServiceError {
 
 export class SmallWithdrawalTooSoonError extends ServiceError {
   readonly code = 'invalid_value'
-  constructor(amount: Usdc, min: Usdc, availableAt: Date) {
+  constructor(amount: Usdc, min: Usdc, availableAt: Date, verb: PayOutVerb = 'withdrawn') {
     super(
-      `${format(amount)} USDC cannot be withdrawn yet: less than ${format(min)} USDC can be withdrawn once in 24 hours, next at ${availableAt.toISOString()}.`,
+      `${format(amount)} USDC cannot be ${verb} yet: less than ${format(min)} USDC can be ${verb} once in 24 hours, next at ${availableAt.toISOString()}.`,
       { param: 'amount' },
     )
   }

@@ -184,20 +184,32 @@ test('unused credit is paid back once, and never what open requests hold', async
   const wallet = await newWallet(ledger.database)
   const { partition, accountId } = wallet
   await assert.rejects(
-    requestRefund(ledger.database, { partition, accountId, id: randomUUID(), amount: undefined }),
+    requestRefund(ledger.database, { partition, accountId, id: randomUUID(), amount: undefined, min: fromAtomic(1n) }),
     NothingToRefundError,
   )
   const payment = signedPayment(wallet, 1_000n)
   const open = heldOf(await payFor(ledger.database, holds, payment, 600n))
   await tellPayment(ledger.database, payment, 'completed')
   await assert.rejects(
-    requestRefund(ledger.database, { partition, accountId, id: randomUUID(), amount: fromAtomic(401n) }),
+    requestRefund(ledger.database, {
+      partition,
+      accountId,
+      id: randomUUID(),
+      amount: fromAtomic(401n),
+      min: fromAtomic(1n),
+    }),
     RefundTooLargeError,
   )
   // Ten refunds of everything race with ten holds: each unit goes one way.
   const outcomes = await Promise.all(
     Array.from({ length: 10 }, async (_, index) => {
-      const refund = requestRefund(ledger.database, { partition, accountId, id: randomUUID(), amount: undefined }).then(
+      const refund = requestRefund(ledger.database, {
+        partition,
+        accountId,
+        id: randomUUID(),
+        amount: undefined,
+        min: fromAtomic(1n),
+      }).then(
         ({ amount }) => amount as bigint,
         () => 0n,
       )
@@ -224,6 +236,57 @@ test('unused credit is paid back once, and never what open requests hold', async
   await holds.end(charge(open, 600n))
 })
 
+test('a refund below the minimum is all unused credit, and paid once in 24 hours; the refusal names both numbers', async () => {
+  const { database } = ledger
+  const holds = await openLedger(database)
+  const wallet = await newWallet(database)
+  const { partition, accountId } = wallet
+  const pay = async (value: bigint) =>
+    holds.end(voided(heldOf(await payFor(database, holds, signedPayment(wallet, value), value))))
+  const refund = (amount?: bigint, id = randomUUID()) =>
+    requestRefund(database, {
+      partition,
+      accountId,
+      id,
+      amount: amount === undefined ? undefined : fromAtomic(amount),
+      min: fromAtomic(100_000n),
+    })
+  const openCount = async () => (await findOpenRefunds(database, 100)).filter((each) => each.accountId === accountId)
+  await pay(150_000n)
+  // Unlimited refunds of one unit would be unlimited gas of the relayer.
+  for (const amount of [1n, 99_999n]) await assert.rejects(refund(amount), { code: 'invalid_value' })
+  await assert.rejects(refund(1n), {
+    message: '0.000001 USDC cannot be refunded: the minimum is 0.1 USDC, or everything that is left (0.15 USDC).',
+  })
+  assert.deepEqual(await openCount(), [])
+  assert.equal((await accountOf(wallet))!.credit, 150_000n)
+  await refund(100_000n)
+  const id = randomUUID()
+  assert.equal((await refund(undefined, id)).amount, 50_000n)
+  await pay(20_000n)
+  for (const amount of [undefined, 20_000n]) {
+    await assert.rejects(
+      refund(amount),
+      /: 0\.02 USDC cannot be refunded yet: less than 0\.1 USDC can be refunded once in 24 hours, next at 20\d\d-/,
+    )
+  }
+  assert.equal((await refund(undefined, id)).amount, 50_000n, 'the same refund again')
+  // The limit is for small ones.
+  await pay(80_000n)
+  const [, small] = await openCount()
+  await refund(100_000n)
+  await pay(10_000n)
+  await assert.rejects(refund(), { code: 'rate_limited' }, 'three are open')
+  await advanceWithdrawal(database, small!, { state: 'confirmed' })
+  await assert.rejects(refund(), { code: 'invalid_value' })
+  await database.query(
+    `update withdrawals set created_at = created_at - interval '24 hours' where partition = $1 and account_id = $2`,
+    [partition, accountId],
+  )
+  assert.equal((await refund()).amount, 10_000n)
+  await assertBooksBalance(database)
+})
+
 test('a payment that is accepted while its account is closed is credit, which is paid back; reopened, the wallet pays again', async () => {
   const holds = await openLedger(ledger.database)
   const wallet = await newWallet(ledger.database)
@@ -238,7 +301,13 @@ test('a payment that is accepted while its account is closed is credit, which is
   const decision = await placePaid(ledger.database, holds, late, 70n)
   assert.ok(typeof decision !== 'string' && 'refusal' in decision && decision.refusal.code === 'api_key_revoked')
   assert.equal((await accountOf(wallet))!.credit, 70n)
-  const refund = await requestRefund(ledger.database, { partition, accountId, id: randomUUID(), amount: undefined })
+  const refund = await requestRefund(ledger.database, {
+    partition,
+    accountId,
+    id: randomUUID(),
+    amount: undefined,
+    min: fromAtomic(1n),
+  })
   assert.deepEqual([refund.amount, refund.recipient], [70n, wallet.address])
   await advanceWithdrawal(ledger.database, refund, { state: 'confirmed' })
   await assertBooksBalance(ledger.database)
@@ -261,7 +330,7 @@ test('webhooks report payments of a wallet and each step of a refund', async () 
   await holds.end(voided(heldOf(await payFor(ledger.database, holds, signedPayment(wallet, 30n), 30n))))
   const id = randomUUID()
   for (let time = 0; time < 2; time += 1)
-    await requestRefund(ledger.database, { partition, accountId, id, amount: fromAtomic(90n) })
+    await requestRefund(ledger.database, { partition, accountId, id, amount: fromAtomic(90n), min: fromAtomic(1n) })
   const [refund] = (await findOpenRefunds(ledger.database, 100)).filter((each) => each.id === id)
   await advanceWithdrawal(ledger.database, refund!, { state: 'sent' })
   await advanceWithdrawal(ledger.database, { ...refund!, attempts: 1 }, { state: 'confirmed' })

@@ -230,6 +230,7 @@ function appServices(
     ...documents(prices),
     ledgerPartitions: config.ledgerPartitions,
     unsettledCap: config.unsettledCap,
+    withdrawalMin: config.withdrawalMin,
     allowsLoopbackWebhooks: allowsLoopbackWebhooks(config),
     sendsMail: config.mail !== undefined,
     inFlightCap: config.inFlightCap,

@@ -18,7 +18,7 @@ import { listRefunds, type Refund, requestRefund } from '../ledger/refunds.ts'
 import { findWallet, type X402Wallet } from '../ledger/wallet-accounts.ts'
 import { isPaymentUsed } from '../ledger/x402-payments.ts'
 import { moneyFields } from '../money/money-fields.ts'
-import { fromAtomic, max, min, parse, zero } from '../money/usdc.ts'
+import { fromAtomic, max, min, parse, type Usdc, zero } from '../money/usdc.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
 import { x402Contracts } from '../openapi/contracts/x402.ts'
 import { refusalOf } from '../openapi/input-refusal.ts'
@@ -33,6 +33,7 @@ export type X402Services = ChatRouteServices & {
   readonly x402: () => Promise<PaidHoldsParts>
   readonly lookUps: Database
   readonly ledgerPartitions: number
+  readonly withdrawalMin: Usdc
 }
 
 const bodyBytesMax = 4 * 1024
@@ -74,7 +75,7 @@ export async function createPaidCompletion(
 
 /** The other paths of a wallet. */
 export function routeX402(app: Hono<HonoBindings>, services: X402Services): void {
-  const { lookUps, models, admission, bodyLimits, unpaid } = services
+  const { lookUps, models, admission, bodyLimits, unpaid, withdrawalMin } = services
   const { createPaidQuote, getWalletBalance, createRefund } = x402Contracts
 
   app.post(createPaidQuote.path, async ({ env: { incoming, outgoing }, json }) =>
@@ -125,7 +126,12 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
       const parsed = createRefund.body.safeParse(given)
       if (!parsed.success) throw refusalOf(parsed.error, given)
       const { id = randomUUID(), amount } = parsed.data
-      const order = { ...accountRef(wallet), id, amount: amount === undefined ? undefined : parse(amount) }
+      const order = {
+        ...accountRef(wallet),
+        id,
+        amount: amount === undefined ? undefined : parse(amount),
+        min: withdrawalMin,
+      }
       return json(renderRefund(await requestRefund(lookUps, order)) satisfies AnswerOf<typeof createRefund>, 202)
     }),
   )

@@ -139,11 +139,19 @@ test('wallets pay over x402', async (t) => {
       assert.equal(amounts.length, 1)
       const before = await balanceOf(wallet)
       assert.equal(BigInt(before.paid_atomic), BigInt(first.paid_atomic) + (await paidSince(1)))
-      const refunded = await wallet.signingIn()(`${base}/refund`, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json' },
-        body: '{}',
-      })
+      const refundOf = (body: object) =>
+        wallet.signingIn()(`${base}/refund`, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json' },
+          body: JSON.stringify(body),
+        })
+      const dust = await refundOf({ amount: '0.000001' })
+      assert.equal(dust.status, 400)
+      assert.match(
+        ((await dust.json()) as Answer).error!.message,
+        /0\.000001 USDC cannot be refunded: the minimum is 0\.1 USDC, or everything that is left \(0\.\d+ USDC\)/,
+      )
+      const refunded = await refundOf({})
       assert.equal(refunded.status, 202)
       const refund = (await refunded.json()) as Balance['refunds'][number]
       assert.equal(refund.amount_atomic, before.credit_atomic)
@@ -580,7 +588,7 @@ test('wallets pay over x402', async (t) => {
         body: JSON.stringify(body),
       })
     const orders = Array.from({ length: 12 }, (_, index) =>
-      index % 3 === 0 ? post('/refund', index === 0 ? {} : { amount: '0.0005' }) : post('/chat/completions', small),
+      index % 3 === 0 ? post('/refund', {}) : post('/chat/completions', small),
     )
     const answers = await Promise.all(orders)
     const bodies = (await Promise.all(answers.map((answer) => answer.json()))) as Json[]
@@ -651,6 +659,8 @@ test('wallets pay over x402', async (t) => {
         'invalid_value',
       ])
       assert.deepEqual(await client.refusal('PUT', '/api/owner', { address: recipient }), [400, 'invalid_value'])
+      const dust = await client.refusal('POST', '/api/refunds', { amount: '0.000001' }, key)
+      assert.deepEqual(dust, [400, 'invalid_value'])
       // Pressed twice, in two windows, and over x402 besides: it is paid once.
       const left = (await client.get('/api/balance')).available_atomic
       const payBack = (form: string) => client.send('POST', '/api/refunds', {}, { 'idempotency-key': form })

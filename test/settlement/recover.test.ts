@@ -272,7 +272,12 @@ test('what wallets paid over x402 after the copy is their credit, less what was 
 
   assert.deepEqual((await recover()).wallets, nothing)
   assert.deepEqual(await creditOf(wallet.accountId), [4_000n, 1n])
-  const next = await requestRefund(bench.database, { ...wallet, id: randomUUID(), amount: undefined })
+  const next = await requestRefund(bench.database, {
+    ...wallet,
+    id: randomUUID(),
+    amount: undefined,
+    min: fromAtomic(1n),
+  })
   assert.deepEqual(
     [next.amount, next.sequence],
     [fromAtomic(4_000n), 2n],

@@ -241,7 +241,7 @@ test('a refund is paid once, whatever the gateway answers', async () => {
   await confirmAll()
   const { partition, accountId } = await findWallet(bench.database, wallet.address, partitions)
   const id = '00000000-0000-4000-8000-000000000001'
-  await requestRefund(bench.database, { partition, accountId, id, amount: undefined })
+  await requestRefund(bench.database, { partition, accountId, id, amount: undefined, min: fromAtomic(1n) })
   const faults: CallFault[] = ['hung up', 'unavailable', 'error after', 'empty body']
   bench.gateway.faults = () => faults.shift()
   for (let round = 0; round < 8; round += 1) {
@@ -268,7 +268,7 @@ test('a refund waits for the payments that its credit comes from, and while the 
   await spend()
   const { partition, accountId } = await findWallet(database, wallet.address, partitions)
   const id = randomUUID()
-  await requestRefund(database, { partition, accountId, id, amount: undefined })
+  await requestRefund(database, { partition, accountId, id, amount: undefined, min: fromAtomic(1n) })
   const stateOf = async () =>
     (await database.query<{ state: string }>('select state from withdrawals where id = $1', [id]))[0]!.state
   await advanceRefunds(bench.parts)
@@ -308,7 +308,7 @@ test('a payout leaves what wallets paid and did not use, before the ledger knows
     await bench.holds.end(charge(decision.hold, 10n))
   }
   const { partition, accountId } = await findWallet(database, refunded.address, partitions)
-  await requestRefund(database, { partition, accountId, id: randomUUID(), amount: undefined })
+  await requestRefund(database, { partition, accountId, id: randomUUID(), amount: undefined, min: fromAtomic(1n) })
   await assert.rejects(buy(dead.address, sign(dead, 200n), 200n, 'after_x402_settle'), Death)
   gateway.batch()
   assert.equal(await payable(), before + 10n + 10n, 'only the charges')
@@ -330,7 +330,13 @@ test('the audit finds a wallet account whose totals are not those of its payment
   bench.gateway.batch()
   await confirmAll()
   const { partition, accountId } = await findWallet(bench.database, wallet.address, partitions)
-  await requestRefund(bench.database, { partition, accountId, id: randomUUID(), amount: fromAtomic(50n) })
+  await requestRefund(bench.database, {
+    partition,
+    accountId,
+    id: randomUUID(),
+    amount: fromAtomic(50n),
+    min: fromAtomic(1n),
+  })
   await assertBooksBalance(bench.database)
   const places = [
     ['accounts', 'covered', 'id'],
@@ -421,7 +427,7 @@ test('solvency finds a seller that spent, or a ledger that promises, more than w
   assert.deepEqual(await watch(), [false, '1'])
   const { partition, accountId } = await findWallet(database, wallet.address, partitions)
   const id = randomUUID()
-  await requestRefund(database, { partition, accountId, id, amount: undefined })
+  await requestRefund(database, { partition, accountId, id, amount: undefined, min: fromAtomic(1n) })
   await advanceRefunds(parts)
   const stateOf = async () =>
     (await database.query<{ state: string }>('select state from withdrawals where id = $1', [id]))[0]!.state

@@ -80,7 +80,8 @@ export const x402Contracts = {
     operation: 'createRefund',
     method: 'POST',
     path: '/x402/v1/refund',
-    summary: 'Pay unused credit back to the wallet that signed in: all of it, or an amount',
+    summary:
+      'Pay unused credit back to the wallet that signed in: all of it, or an amount. Less than the minimum of a withdrawal is paid once in 24 hours, if it is all of it',
     access: 'wallet',
     status: 202,
     body: z.strictObject({
