@@ -18,7 +18,7 @@ import { listRefunds, type Refund, requestRefund } from '../ledger/refunds.ts'
 import { findWallet, type X402Wallet } from '../ledger/wallet-accounts.ts'
 import { isPaymentUsed } from '../ledger/x402-payments.ts'
 import { moneyFields } from '../money/money-fields.ts'
-import { fromAtomic, max, min, parse, type Usdc, zero } from '../money/usdc.ts'
+import { max, min, parse, type Usdc, zero } from '../money/usdc.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
 import { x402Contracts } from '../openapi/contracts/x402.ts'
 import { refusalOf } from '../openapi/input-refusal.ts'
@@ -26,6 +26,7 @@ import { PaidHolds, type PaidHoldsParts, type PresentedPayment } from '../x402/p
 import { WalletRequiredError } from '../x402/payment-required.ts'
 import { readPayment } from '../x402/read-payment.ts'
 import { readSignIn, refuseUsedSignIn, useSignIn, type WalletSignIn } from '../x402/sign-in.ts'
+import { amountToPay } from '../x402/terms.ts'
 import { answerChat, type ChatCaller, type ChatRouteServices } from './create-chat-completion.ts'
 
 export type X402Services = ChatRouteServices & {
@@ -92,7 +93,7 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
         model: model.id,
         max_tokens: quote.maxTokens,
         input_tokens_max: quote.inputTokensMax,
-        ...moneyFields({ quote: quote.amount, credit, amount: fromAtomic(quote.amount - credit) }),
+        ...moneyFields({ quote: quote.amount, credit, amount: amountToPay(quote.amount, credit) }),
       } satisfies AnswerOf<typeof createPaidQuote>)
     }),
   )

@@ -1,9 +1,9 @@
 import { ServiceError } from '../errors.ts'
 import { moneyFields } from '../money/money-fields.ts'
-import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import { format, type Usdc } from '../money/usdc.ts'
 import { encodeHeader } from './header.ts'
 import { signInExtension } from './sign-in.ts'
-import { requirementsOf, type X402Terms } from './terms.ts'
+import { amountToPay, requirementsOf, type X402Terms } from './terms.ts'
 
 /** What a 402 is about. */
 export type Resource = {
@@ -91,10 +91,11 @@ export function paymentRequired(
 export class PaymentRequiredError extends ServiceError {
   readonly code = 'payment_required'
   constructor(terms: X402Terms, quote: Usdc, credit: Usdc, problem?: string) {
-    const amount = fromAtomic(quote - credit)
+    const amount = amountToPay(quote, credit)
+    const least = amount + credit > quote ? ', the smallest payment,' : ''
     const covered = credit > 0n ? `; credit of this wallet covers ${format(credit)} USDC of it` : ''
     super(
-      `${problem === undefined ? '' : `${problem} `}This request may cost ${format(quote)} USDC${covered}. Pay ${format(amount)} USDC over x402 (the PAYMENT-REQUIRED header says how). The unused part becomes credit.`,
+      `${problem === undefined ? '' : `${problem} `}This request may cost ${format(quote)} USDC${covered}. Pay ${format(amount)} USDC${least} over x402 (the PAYMENT-REQUIRED header says how). The unused part becomes credit.`,
       {
         extra: moneyFields({ quote, credit, amount }),
         headers: paymentRequired(terms, chatResource, amount, Date.now()),

@@ -83,12 +83,16 @@ test('a payment on other terms than ours is refused with the gateway’s reason'
     [{ authorization: { to: stranger } }, 'address_mismatch'],
     [{ accepted: { amount: '1501' } }, 'amount_mismatch'],
     [{ authorization: { value: '1499' } }, 'amount_mismatch'],
+    [{ authorization: { value: '999' }, accepted: { amount: '999' } }, 'amount_too_small'],
     [{ authorization: { from: signing.seller } }, 'self_transfer'],
     [{ authorization: { validAfter: String(nowSeconds) } }, 'authorization_not_yet_valid'],
     [{ authorization: { validBefore: String(nowSeconds) } }, 'authorization_expired'],
     [{ authorization: { validBefore: String(nowSeconds + 7 * 24 * 60 * 60 - 1) } }, 'authorization_validity_too_short'],
   ] as const)
     assert.equal(reasonFor(changes), reason, JSON.stringify(changes))
+  // A 402 that asks for a sign-in alone names an amount of 0, and some clients sign that.
+  assert.equal(reasonFor({ authorization: { value: '0' }, accepted: { amount: '0' } }), 'amount_too_small')
+  assert.equal(reasonFor({ authorization: { value: '1000' }, accepted: { amount: '1000' } }), undefined)
   const largest = { value: '9999999999999999999' }
   assert.equal(reasonFor({ authorization: largest, accepted: { amount: largest.value } }), 'amount_mismatch')
 })

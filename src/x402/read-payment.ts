@@ -1,11 +1,12 @@
 import { z } from 'zod'
 import { ServiceError } from '../errors.ts'
+import { format } from '../money/usdc.ts'
 import type { Hex } from '../receipts/hex.ts'
 import type { Address } from '../signer/address.ts'
 import { recoverAddress } from '../signer/secp256k1.ts'
 import { type TransferMessage, transferDigest } from '../signer/typed-data.ts'
 import { decodeHeader, encodeHeader } from './header.ts'
-import { requirementsOf, type X402Terms } from './terms.ts'
+import { paymentMin, requirementsOf, type X402Terms } from './terms.ts'
 
 /** A payment as its wallet signed it: checked as far as that can be done without the gateway. */
 export type ReadPayment = {
@@ -66,6 +67,10 @@ export function readPayment(header: string, terms: X402Terms, nowMs: number): Re
     refuse('address_mismatch', `it must pay ${expected.payTo}`)
   }
   if (authorization.value !== accepted.amount) refuse('amount_mismatch', 'the signed value differs from the amount')
+  if (BigInt(authorization.value) < paymentMin) {
+    const value = format(BigInt(authorization.value))
+    refuse('amount_too_small', `it is worth ${value} USDC; the smallest payment is ${format(paymentMin)} USDC`)
+  }
   if (BigInt(authorization.value) > 2n ** 63n - 1n) refuse('amount_mismatch', 'the value is too large')
   if (isSame(authorization.from, authorization.to)) refuse('self_transfer', 'payer and payee are the same')
   const message: TransferMessage = {

@@ -1,3 +1,4 @@
+import { fromAtomic, max, type Usdc, zero } from '../money/usdc.ts'
 import type { Hex } from '../receipts/hex.ts'
 import type { PaymentRequirements } from '../settlement/authorization.ts'
 import { paymentRequirementsOf } from '../settlement/authorization.ts'
@@ -15,6 +16,14 @@ export type X402Terms = {
 
 export function x402Terms(signing: SigningTerms, publicUrl: string): X402Terms {
   return { signing, network: `eip155:${signing.chainId}`, domain: gatewayDomain(signing), publicUrl }
+}
+
+/** A payment costs the relayer about 0.0007 USDC of gas, whatever its value. Our gateway has the same minimum for strangers. */
+export const paymentMin = fromAtomic(1_000n)
+
+/** What a request must pay beyond its credit: nothing, or at least `paymentMin`. What it does not need is credit again. */
+export function amountToPay(quote: Usdc, credit: Usdc): Usdc {
+  return credit >= quote ? zero : max(fromAtomic(quote - credit), paymentMin)
 }
 
 /** x402 v2: to pay this much, to the seller, on the service's chain, by an authorization for the gateway. */

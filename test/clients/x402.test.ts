@@ -278,6 +278,49 @@ test('wallets pay over x402', async (t) => {
     },
   )
 
+  await t.test('a wallet pays at least 0.001 USDC when its credit does not cover a request', async () => {
+    const wallet = await openX402Wallet(money, '0.1')
+    const amounts: bigint[] = []
+    const watching: typeof fetch = async (input, init) => {
+      const answer = await fetch(input, init)
+      if (answer.status === 402) amounts.push(askedFor(answer))
+      return answer
+    }
+    const signedIn = wallet.signingIn(watching)
+    const post = (path: string, send: typeof fetch) =>
+      send(`${base}${path}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(question),
+      })
+    assert.equal(await statusOf(post('/chat/completions', wallet.netting())), 200)
+    const quoted = async (headers: Record<string, string> = {}) => {
+      const body = JSON.stringify(question)
+      const answer = await fetch(`${base}/quote`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', ...headers },
+        body,
+      })
+      return BigInt(((await answer.json()) as Json).amount_atomic)
+    }
+    const before = await balanceOf(wallet)
+    const missing = (await quoted()) - BigInt(before.credit_atomic)
+    assert.ok(missing > 0n && missing < 1_000n)
+    assert.equal(await statusOf(post('/chat/completions', signedIn)), 402)
+    assert.equal(amounts.at(-1), 1_000n)
+    assert.equal(await quoted({ 'sign-in-with-x': await signIn(wallet.account) }), 1_000n)
+    assert.equal(await statusOf(post('/chat/completions', wallet.netting())), 200)
+    assert.equal(BigInt((await balanceOf(wallet)).paid_atomic), BigInt(before.paid_atomic) + 1_000n)
+    // The amount that a 402 for a sign-in names, signed and sent to the wrong path.
+    const signInOnly = await fetch(`${base}/balance`)
+    assert.equal(askedFor(signInOnly), 0n)
+    assert.deepEqual(await codeOf(await ask({ 'payment-signature': await wallet.sign(signInOnly) })), [
+      402,
+      'payment_invalid',
+      'amount_too_small',
+    ])
+  })
+
   await t.test('a wallet without credit pays for a large prompt, also right after a 402', async () => {
     const wallet = await openX402Wallet(money, '0.5')
     const send = (body: object) =>
@@ -353,7 +396,8 @@ test('wallets pay over x402', async (t) => {
       const cases: readonly (readonly [(payload: PaymentPayload) => object, string])[] = [
         [withAuthorization({ value: '1' }), 'amount_mismatch'],
         [
-          (payload) => withAuthorization({ value: '1' })(withAccepted({ amount: '1' })(payload) as PaymentPayload),
+          (payload) =>
+            withAuthorization({ value: '2000' })(withAccepted({ amount: '2000' })(payload) as PaymentPayload),
           'invalid_signature',
         ],
         [withAuthorization({ to: wallet.address }), 'address_mismatch'],
@@ -387,7 +431,7 @@ test('wallets pay over x402', async (t) => {
       ])
       // What was signed for a cheaper request does not pay a dearer one, and nothing is taken for it.
       const cheap = await wallet.sign(await ask({}, { ...question, max_tokens: 8 }))
-      const dearer = await ask({ 'payment-signature': cheap })
+      const dearer = await ask({ 'payment-signature': cheap }, { ...question, max_tokens: 640 })
       assert.ok(askedFor(dearer) > 0n)
       assert.deepEqual((await codeOf(dearer)).slice(0, 2), [402, 'payment_required'])
       assert.equal(await rows(), before)

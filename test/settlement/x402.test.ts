@@ -27,7 +27,9 @@ import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
 import { addressOfKey, signDigest } from '../../src/signer/secp256k1.ts'
 import { windowOf } from '../../src/signer/signing-terms.ts'
 import { transferDigest } from '../../src/signer/typed-data.ts'
+import { decodeHeader } from '../../src/x402/header.ts'
 import { PaidHolds } from '../../src/x402/paid-holds.ts'
+import { PaymentRequiredError } from '../../src/x402/payment-required.ts'
 import { x402Terms } from '../../src/x402/terms.ts'
 import { assertBooksBalance } from '../support/audit.ts'
 import { afterFaults, beforeFaults, type CallFault } from '../support/circle-gateway.ts'
@@ -203,6 +205,33 @@ test('the limits of a wallet are checked before its payment is taken: the amount
   ])
   assert.equal(await buyMore(), 'key_limit_exceeded')
   assert.equal(takenFrom(wallet.address), 600_000n)
+  await assertBooksBalance(bench.database)
+})
+
+test('a request whose credit nearly covers it is asked for the smallest payment, and one that is covered for none', async () => {
+  const wallet = await openWallet(10_000n)
+  const asked = async (quote: bigint) => {
+    const error = await buy(wallet.address, undefined, quote).catch((problem: Error) => problem)
+    assert.ok(error instanceof PaymentRequiredError)
+    const { accepts } = decodeHeader(error.headers!['payment-required']!) as {
+      readonly accepts: readonly [{ readonly amount: string }]
+    }
+    assert.equal(error.extra!.amount_atomic, accepts[0].amount)
+    return BigInt(accepts[0].amount)
+  }
+  assert.deepEqual([await asked(40n), await asked(1_000n), await asked(1_500n)], [1_000n, 1_000n, 1_500n])
+  const first = await buy(wallet.address, sign(wallet, 1_500n), 1_500n)
+  assert.ok('hold' in first)
+  await bench.holds.end(charge(first.hold, 100n))
+  // Otherwise a payment of one unit, with its gas, would pay each request.
+  assert.deepEqual([await asked(1_401n), await asked(2_400n), await asked(2_401n)], [1_000n, 1_000n, 1_001n])
+  const covered = await buy(wallet.address, undefined, 1_400n)
+  assert.ok('hold' in covered)
+  await bench.holds.end(charge(covered.hold, 0n))
+  const topUp = await buy(wallet.address, sign(wallet, 1_000n), 1_401n)
+  assert.ok('hold' in topUp)
+  await bench.holds.end(charge(topUp.hold, 1_401n))
+  assert.equal(await creditOf(wallet.address), 999n)
   await assertBooksBalance(bench.database)
 })
 
