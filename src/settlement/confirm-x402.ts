@@ -116,7 +116,9 @@ async function resubmit(parts: ConfirmParts, payment: OpenX402Payment): Promise<
 
 /**
  * Resolves payments whose request died around the call to the gateway. Those that the gateway has become credit. The others stay
- * until their authorization has expired: a delayed call may still arrive at the gateway.
+ * until their authorization has expired, at most 30 days (`readPayment`), however often the gateway says that it has nothing: a
+ * delayed call may still arrive, its list may lag behind what it accepted, and a gateway that lost its database learns of a paid
+ * authorization only when it has read the chain again. A row that was forgotten before that would be money without credit.
  */
 export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
   const { database, gatewayClient, terms, onAlarm } = parts

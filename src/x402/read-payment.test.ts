@@ -90,6 +90,15 @@ test('a payment on other terms than ours is refused with the gateway’s reason'
     [{ authorization: { validBefore: String(nowSeconds + 7 * 24 * 60 * 60 - 1) } }, 'authorization_validity_too_short'],
   ] as const)
     assert.equal(reasonFor(changes), reason, JSON.stringify(changes))
+  // A payment whose outcome is unknown counts as owed until it expires.
+  const month = nowSeconds + 30 * 24 * 60 * 60
+  assert.equal(reasonFor({ authorization: { validBefore: String(month) } }), undefined)
+  for (const validBefore of [String(month + 1), String(Number.MAX_SAFE_INTEGER)])
+    assert.equal(reasonFor({ authorization: { validBefore } }), 'authorization_validity_too_long', validBefore)
+  assert.throws(
+    () => readPayment(headerOf({ authorization: { validBefore: String(nowSeconds + 400 * 86_400) } }), terms, nowMs),
+    /it is valid for 400 more days; at most 30 are accepted/,
+  )
   // A 402 that asks for a sign-in alone names an amount of 0, and some clients sign that.
   assert.equal(reasonFor({ authorization: { value: '0' }, accepted: { amount: '0' } }), 'amount_too_small')
   assert.equal(reasonFor({ authorization: { value: '1000' }, accepted: { amount: '1000' } }), undefined)

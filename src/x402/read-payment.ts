@@ -17,7 +17,13 @@ export type ReadPayment = {
 }
 
 /** The gateway wants seven days to be left. It says so itself when less is. */
-const secondsLeftMin = 7 * 24 * 60 * 60
+const daySeconds = 24 * 60 * 60
+const secondsLeftMin = 7 * daySeconds
+/**
+ * While the outcome of a payment is unknown, its row stays and counts as owed until the payment expires. Clients sign seven or eight days:
+ * 604,900 s is what our 402 asks for, and the least that Circle's client signs.
+ */
+const secondsLeftMax = 30 * daySeconds
 const decimal = z.string().regex(/^(0|[1-9]\d{0,18})$/)
 const address = z.string().regex(/^0x[0-9a-fA-F]{40}$/)
 
@@ -86,6 +92,10 @@ export function readPayment(header: string, terms: X402Terms, nowMs: number): Re
   if (message.validBefore <= nowSeconds) refuse('authorization_expired', 'its window has ended')
   if (message.validBefore < nowSeconds + secondsLeftMin) {
     refuse('authorization_validity_too_short', 'it must be valid for seven days')
+  }
+  if (message.validBefore > nowSeconds + secondsLeftMax) {
+    const days = Math.ceil((message.validBefore - nowSeconds) / daySeconds)
+    refuse('authorization_validity_too_long', `it is valid for ${days} more days; at most 30 are accepted`)
   }
   const signature = payload.signature.toLowerCase() as Hex
   // A signature is checked here, and not by the gateway alone: what costs us a row must have cost the sender a signature.
