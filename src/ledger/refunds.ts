@@ -140,7 +140,7 @@ export async function isRefundReady(database: Database, { partition, id }: Refun
   return rows.length > 0
 }
 
-/** Sets a new validity window, for an authorization that the gateway certainly does not have. */
+/** Sets a new validity window, for the next attempt. */
 export async function renewRefundWindow(database: Database, { partition, id }: Refund): Promise<Date> {
   const now = await readClock(database)
   await database.query('update withdrawals set settled_at = $3 where partition = $1 and id = $2', [partition, id, now])

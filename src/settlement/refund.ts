@@ -31,13 +31,8 @@ export async function advanceRefunds(parts: SubmitParts): Promise<number> {
 }
 
 async function advance(parts: SubmitParts, refund: Refund): Promise<void> {
-  const { database, gatewayClient, terms } = parts
-  const found =
-    refund.state === 'requested'
-      ? undefined
-      : refund.gatewayId !== undefined
-        ? await gatewayClient.transfer(refund.gatewayId)
-        : await gatewayClient.findTransfer(terms.seller, nonceOfRefund(refund))
+  const { database } = parts
+  const found = refund.state === 'requested' ? undefined : await findAtGateway(parts, refund)
   if (found !== undefined) return follow(parts, refund, found)
   if (refund.state === 'requested') {
     if (!(await isRefundReady(database, refund))) return
@@ -45,6 +40,13 @@ async function advance(parts: SubmitParts, refund: Refund): Promise<void> {
     if (await isSellerShort(database)) return
   }
   return submitRefund(parts, await withOpenWindow(parts, refund))
+}
+
+/** A gateway that lost its database and read the chain again has the transfer under another id. */
+async function findAtGateway({ gatewayClient, terms }: SubmitParts, refund: Refund): Promise<Transfer | undefined> {
+  const { gatewayId } = refund
+  const byId = gatewayId === undefined ? undefined : await gatewayClient.transfer(gatewayId)
+  return byId ?? gatewayClient.findTransfer(terms.seller, nonceOfRefund(refund))
 }
 
 async function submitRefund(parts: SubmitParts, refund: Refund): Promise<void> {
@@ -75,7 +77,7 @@ async function follow({ database, onAlarm }: SubmitParts, refund: Refund, found:
   } else if (found.state === 'failed') {
     onAlarm('a refund failed', { refund: refund.id, reason: found.reason })
     await advanceWithdrawal(database, refund, { state: 'failed', reason: found.reason ?? 'failed' })
-  } else if (refund.gatewayId === undefined) {
+  } else if (refund.gatewayId !== found.id) {
     await advanceWithdrawal(database, refund, { state: 'sent', gatewayId: found.id })
   }
 }
@@ -101,7 +103,10 @@ function nonceOfRefund({ accountId, epoch, sequence }: Refund) {
   return nonceOf('refund', accountId, epoch, sequence)
 }
 
-/** Renews a validity window that expires or begins in the future. Safe: the gateway was asked before and has nothing under this nonce. */
+/**
+ * Renews a validity window that expires or begins in the future. An attempt with the earlier window may still arrive, or may have been
+ * paid by a gateway that does not know it any more. The nonce is the same, so the contract pays only one of them.
+ */
 async function withOpenWindow({ database }: SubmitParts, refund: Refund): Promise<Refund> {
   if (isWindowUsable(refund.authorizedAt)) return refund
   return { ...refund, authorizedAt: await renewRefundWindow(database, refund) }

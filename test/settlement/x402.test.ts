@@ -296,6 +296,45 @@ test('a refund is paid once, whatever the gateway answers', async () => {
   await assertBooksBalance(bench.database)
 })
 
+for (const status of ['received', 'completed'] as const) {
+  test(`a refund that the gateway has under another id, ${status}, after it lost its database is paid once and ends`, async () => {
+    const { database, gateway } = bench
+    const wallet = await openWallet(1_000n)
+    const decision = await buy(wallet.address, sign(wallet, 300n), 300n)
+    assert.ok('hold' in decision)
+    await bench.holds.end(charge(decision.hold, 100n))
+    gateway.batch()
+    await confirmAll()
+    const { partition, accountId } = await findWallet(database, wallet.address, partitions)
+    const id = randomUUID()
+    await requestRefund(database, { partition, accountId, id, amount: undefined, min: fromAtomic(1n) })
+    await advanceRefunds(bench.parts)
+    const rowOf = async () => {
+      const [row] = await database.query<{ state: string; gateway_id: string | null }>(
+        'select state, gateway_id from withdrawals where id = $1',
+        [id],
+      )
+      return [row!.state, row!.gateway_id]
+    }
+    const lost = [...gateway.transfers.values()].find(({ to }) => to === wallet.address)!
+    assert.deepEqual(await rowOf(), ['sent', lost.id])
+    if (status === 'completed') gateway.batch()
+    // It reads the chain again, and names what it finds anew.
+    const found = { ...lost, id: randomUUID() }
+    gateway.transfers.delete(lost.id)
+    gateway.transfers.set(found.id, found)
+    const before = gateway.transfers.size
+    await dueNow()
+    await advanceRefunds(bench.parts)
+    assert.deepEqual(await rowOf(), [status === 'completed' ? 'confirmed' : 'sent', found.id])
+    await refundAll()
+    assert.deepEqual(await rowOf(), ['confirmed', found.id])
+    assert.deepEqual([gateway.transfers.size, gateway.balance(wallet.address)], [before, 900n])
+    assert.deepEqual(bench.alarms, [])
+    await assertBooksBalance(database)
+  })
+}
+
 test('a refund waits for the payments that its credit comes from, and while the wallet is suspended', async () => {
   const { database, gateway } = bench
   const wallet = await openWallet(1_000n)
@@ -495,12 +534,16 @@ test('solvency finds a seller that spent, or a ledger that promises, more than w
 
 async function refundAll(): Promise<void> {
   for (let round = 0; round < 3; round += 1) {
-    await bench.database.query(
-      `update withdrawals set ${earlier('changed_at', "interval '1 minute'")} where refund is not null`,
-    )
+    await dueNow()
     await advanceRefunds(bench.parts)
     bench.gateway.batch()
   }
+}
+
+async function dueNow(): Promise<void> {
+  await bench.database.query(
+    `update withdrawals set ${earlier('changed_at', "interval '1 minute'")} where refund is not null`,
+  )
 }
 
 async function confirmAll(): Promise<void> {
