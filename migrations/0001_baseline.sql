@@ -633,6 +633,7 @@ create table x402_payments (
 ) with (fillfactor = 70);
 create index x402_payments_of_account on x402_payments (account_id, created_at);
 create index x402_payments_open on x402_payments (changed_at) where state = any ('{submitted,received,batched}');
+create index x402_payments_lost on x402_payments (partition, account_id) where lost > 0;
 create index x402_payments_by_gateway_id on x402_payments (gateway_id) where gateway_id is not null;
 comment on table  x402_payments is 'Payments of wallets in advance, one per request: an authorization that the wallet signed, to the seller. A row is written before the gateway is asked, so that an accepted payment is never lost; it is deleted when the gateway refuses its only attempt, or has nothing when it has expired.';
 comment on column x402_payments.state is 'submitted: may have been handed in. received: the gateway has locked the money, and it is credited. batched, completed, failed: as the gateway says.';

@@ -45,14 +45,18 @@ export async function readPayable(connection: Connection, readBalance: ReadBalan
 
 /**
  * The most that the seller owes to accounts: what they paid beyond their charges. The seller may already have the money of a payment
- * whose completion is not recorded yet (`covered`), and may still have the money of an open refund.
+ * whose completion is not recorded yet (`covered`), and may still have the money of an open refund. What a wallet spent of a payment
+ * that failed later is the seller's loss (`lost`): it is charged, but reduces no other credit of that wallet.
  */
 const owedBack = `
-  select coalesce(sum(greatest(0, greatest(a.paid, a.covered + coalesce(r.amount, 0)) - a.charged + a.given_back)), 0)
+  select coalesce(sum(greatest(0, greatest(a.paid, a.covered + coalesce(r.amount, 0)) + coalesce(l.amount, 0) - a.charged + a.given_back)), 0)
     from accounts a
     left join (select w.partition, w.account_id, sum(w.amount) as amount from withdrawals w
                 where w.state in ${openWithdrawalStates} and w.refund is not null group by w.partition, w.account_id) r
-      on r.partition = a.partition and r.account_id = a.id`
+      on r.partition = a.partition and r.account_id = a.id
+    left join (select p.partition, p.account_id, sum(p.lost) as amount from x402_payments p
+                where p.lost > 0 group by p.partition, p.account_id) l
+      on l.partition = a.partition and l.account_id = a.id`
 
 /** The most that wallets have paid and that is not credited yet. A statement of its own: Citus refuses it in the list of the other. */
 const uncredited = `

@@ -400,6 +400,53 @@ test('a payout leaves what wallets paid and did not use, before the ledger knows
   await assertBooksBalance(database)
 })
 
+test('after a payment failed late, later credit of its wallet is owed in full: payouts leave it, and solvency counts it', async () => {
+  const { database, gateway } = bench
+  const { seller } = terms
+  const chain = {
+    finalBlock: async () => 1n,
+    gatewayBalances: async (depositors: readonly Address[]) => depositors.map((each) => gateway.balance(each)),
+  } as unknown as Chain
+  const numbers = async () => ({
+    payable: await readPayable(database, async () => gateway.balance(seller)),
+    owed: BigInt((await checkSolvency({ database, chain, seller })).owed_back_atomic),
+  })
+  gateway.deposit(seller, 10_000n)
+  gateway.batch()
+  await confirmAll()
+  const before = await numbers()
+  const wallet = await openWallet(1_000n)
+  const spend = async (value: bigint, cost: bigint) => {
+    const decision = await buy(wallet.address, sign(wallet, value), value)
+    assert.ok('hold' in decision)
+    await bench.holds.end(charge(decision.hold, cost))
+  }
+  await spend(100n, 80n)
+  const failing = [...gateway.transfers.values()].find(({ from }) => from === wallet.address)!
+  gateway.fail(failing.id)
+  await confirmAll()
+  assert.deepEqual(await numbers(), before, 'the loss is no money, and no debt')
+  const { partition, accountId } = await findWallet(database, wallet.address, partitions)
+  await database.query(
+    'update accounts set suspended_at = null, suspended_reason = null where partition = $1 and id = $2',
+    [partition, accountId],
+  )
+  await spend(200n, 50n)
+  gateway.batch()
+  const accepted = await numbers()
+  assert.equal(accepted.payable, before.payable + 50n)
+  await confirmAll()
+  assert.equal(await creditOf(wallet.address), 150n)
+  assert.deepEqual(await numbers(), { payable: before.payable + 50n, owed: before.owed + 150n })
+  await requestRefund(database, { partition, accountId, id: randomUUID(), amount: undefined, min: fromAtomic(1n) })
+  assert.deepEqual(await numbers(), { payable: before.payable + 50n, owed: before.owed })
+  await refundAll()
+  assert.deepEqual(await numbers(), { payable: before.payable + 50n, owed: before.owed })
+  gateway.deposit(seller, -10_000n)
+  bench.alarms.length = 0
+  await assertBooksBalance(database)
+})
+
 test('the audit finds a wallet account whose totals are not those of its payments', async () => {
   const wallet = await openWallet(1_000n)
   const decision = await buy(wallet.address, sign(wallet, 300n), 300n)
