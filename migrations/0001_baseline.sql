@@ -206,10 +206,12 @@ create table api_key_hashes (
   account_id uuid        not null,
   key_id     uuid        not null,
   hint       text,
+  known_to   uuid,
   expires_at timestamptz
 );
 create index api_key_hashes_of_key on api_key_hashes (key_id);
 comment on table api_key_hashes is 'SHA-256 of the secrets. Looked up before the partition is known, so it is not partitioned. A rotated key has two until the overlap ends.';
+comment on column api_key_hashes.known_to is 'The person who received the secret. It ends when this person leaves the account or may no longer change the key. Null: a command or a management key received it.';
 
 ----------------------------------------------------------------------------------------------------------------------------
 -- Requests: held, ended, refused
@@ -1004,6 +1006,7 @@ create table management_keys (
   hint         text        not null,
   scopes       text[]      not null check (cardinality(scopes) between 1 and 20),
   made_by      uuid        not null,
+  known_to     uuid        not null,
   created_at   timestamptz not null default clock_timestamp(),
   last_used_at timestamptz,
   expires_at   timestamptz,
@@ -1012,6 +1015,7 @@ create table management_keys (
 create index management_keys_of_account on management_keys (account_id);
 comment on table  management_keys is 'Secrets of programs that manage an account over /api. They open nothing below /v1 and cannot spend.';
 comment on column management_keys.made_by is 'The person who made it. It is revoked when this person leaves the account or is no longer an admin.';
+comment on column management_keys.known_to is 'The person who received the secret: who made the key, or rotated it last. It is revoked when this person leaves the account or is no longer an admin.';
 
 create table sign_in_challenges (
   nonce      text        primary key check (length(nonce) between 22 and 64),

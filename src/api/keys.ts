@@ -99,11 +99,12 @@ export function routeKeys(router: ApiRouter, services: ApiServices, addresses: D
   })
 
   router.at(keyContracts.rotateKey).answer(async (call) => {
-    const { parameters, body } = call
+    const { parameters, body, session } = call
     const key = await ownKey(call, parameters.id)
     if (statusOf(key) === 'revoked') throw new KeyRevokedForGoodError()
     const facts = { key_id: key.id, name: key.name }
-    const rotated = await rotateKey(database, key.id, body.overlap_seconds, async (connection) => {
+    const rotation = { overlapSeconds: body.overlap_seconds, knownTo: session?.personId }
+    const rotated = await rotateKey(database, key.id, rotation, async (connection) => {
       await lockKey(connection, call)
       await logAccountEvent({ ...services, database: connection }, 'key_rotated', call, facts)
     })

@@ -74,7 +74,7 @@ export function routeManagementKeys(router: ApiRouter, services: ApiServices): v
     const { id, name } = await usableKey(session, parameters.id)
     const { secret } = await database.transaction(async (connection) => {
       await call.lockAccess(connection)
-      const rotated = await rotateManagementKey(connection, id)
+      const rotated = await rotateManagementKey(connection, id, session.personId)
       const facts = { management_key_id: id, name }
       await logAccountEvent({ ...services, database: connection }, 'management_key_rotated', call, facts)
       return rotated

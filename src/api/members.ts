@@ -1,8 +1,10 @@
 import { type LogRow, readAccountLog } from '../db/account-log.ts'
+import type { Connection } from '../db/database.ts'
 import { clearedCookie } from '../http/origin.ts'
 import type { LimitWindow } from '../identity/api-keys.ts'
 import { changeMember, findMember, listMembers, type Member, removeMember } from '../identity/members.ts'
 import { renamePerson } from '../identity/people.ts'
+import type { RevokedSecrets } from '../identity/revoke-secrets.ts'
 import { switchAccount } from '../identity/sessions.ts'
 import { format, type Usdc } from '../money/usdc.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
@@ -10,7 +12,7 @@ import { memberContracts } from '../openapi/contracts/members.ts'
 import { pageOf } from './funds.ts'
 import { requireRecentSignIn } from './gate.ts'
 import { readLimit } from './keys.ts'
-import { logAccountEvent } from './log-account-event.ts'
+import { type Actor, logAccountEvent } from './log-account-event.ts'
 import { type ApiRouter, type Call, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
 
@@ -27,9 +29,10 @@ export function routeMembers(router: ApiRouter, services: ApiServices): void {
     const { session, parameters, body } = call
     requireRecentSignIn(session)
     const changes = { role: body.role, limit: readLimit(body.limit), limitWindow: body.limit_window }
-    const { revokedKeyIds } = await database.transaction(async (connection) => {
+    const { changedKeyIds } = await database.transaction(async (connection) => {
       const { role: by } = (await call.lockAccess(connection)).session
       const changed = await changeMember(connection, session, { by, personId: parameters.id }, changes)
+      await logRevokedSecrets(connection, call, changed)
       const { name, role, limit } = (await findMember(connection, session, parameters.id))!
       const facts = {
         member_id: parameters.id,
@@ -41,7 +44,7 @@ export function routeMembers(router: ApiRouter, services: ApiServices): void {
       await logAccountEvent({ ...services, database: connection }, 'member_changed', call, facts)
       return changed
     })
-    for (const keyId of revokedKeyIds) finder.forget(keyId)
+    for (const keyId of changedKeyIds) finder.forget(keyId)
     return renderMember((await findMember(database, session, parameters.id))!)
   })
 
@@ -80,14 +83,26 @@ export function routeMembers(router: ApiRouter, services: ApiServices): void {
     event: 'member_removed' | 'member_left',
   ): Promise<void> {
     const { session } = call
-    const { revokedKeyIds } = await database.transaction(async (connection) => {
+    const { changedKeyIds } = await database.transaction(async (connection) => {
       const { role: by } = (await call.lockAccess(connection)).session
       const removed = await removeMember(connection, session, { by, personId })
+      await logRevokedSecrets(connection, call, removed)
       const { name, role } = removed.member
       await logAccountEvent({ ...services, database: connection }, event, call, { member_id: personId, name, role })
       return removed
     })
-    for (const keyId of revokedKeyIds) finder.forget(keyId)
+    for (const keyId of changedKeyIds) finder.forget(keyId)
+  }
+
+  /** Owners of keys look here for why a key that they did not touch has stopped working. */
+  async function logRevokedSecrets(connection: Connection, actor: Actor, { ofOthers }: RevokedSecrets): Promise<void> {
+    const logged = { ...services, database: connection }
+    for (const { kind, id, name, changed } of ofOthers) {
+      if (kind === 'management_key')
+        await logAccountEvent(logged, 'management_key_revoked', actor, { management_key_id: id, name })
+      else if (changed === undefined) await logAccountEvent(logged, 'key_revoked', actor, { key_id: id, name })
+      else await logAccountEvent(logged, 'key_changed', actor, { key_id: id, name, changed })
+    }
   }
 }
 

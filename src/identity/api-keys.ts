@@ -101,8 +101,8 @@ export async function createKey(
       ],
     )
     await transaction.query(
-      'insert into api_key_hashes (hash, partition, account_id, key_id, hint) values ($1, $2, $3, $4, $5)',
-      [hashApiKey(secret), key.partition, key.accountId, id, hintOf(secret)],
+      'insert into api_key_hashes (hash, partition, account_id, key_id, hint, known_to) values ($1, $2, $3, $4, $5, $6)',
+      [hashApiKey(secret), key.partition, key.accountId, id, hintOf(secret), key.madeBy ?? null],
     )
     if (key.madeBy !== undefined) await checkMemberLimit(transaction, key, key.madeBy)
     await writeEvent(transaction, key, 'key.created', { id, name: key.name })
@@ -183,6 +183,12 @@ const keyColumns = `
   case when window_start >= window_start(limit_window, clock_timestamp()) then spent else 0 end as spent,
   case when window_start >= window_start(limit_window, clock_timestamp()) then held else 0 end as held`
 
+export type Rotation = {
+  readonly overlapSeconds: number
+  /** The person who receives the new secret; left out when a management key does. */
+  readonly knownTo?: string | undefined
+}
+
 /**
  * Rotates the secret of a key and returns the new one, here only. Earlier secrets expire after the overlap at the latest. Limit, spend
  * and history stay. Undefined when there is no such key.
@@ -190,7 +196,7 @@ const keyColumns = `
 export async function rotateKey(
   database: Database,
   keyId: string,
-  overlapSeconds: number,
+  { overlapSeconds, knownTo }: Rotation,
   alongside?: Alongside,
 ): Promise<{ readonly secret: string } | undefined> {
   const secret = createApiKey()
@@ -206,9 +212,9 @@ export async function rotateKey(
       [keyId, overlapSeconds, key?.hint ?? null],
     )
     await connection.query(
-      `insert into api_key_hashes (hash, partition, account_id, key_id, hint)
-       select $3, k.partition, k.account_id, k.id, $4 from api_keys k where k.partition = $1 and k.id = $2`,
-      [partition, keyId, hashApiKey(secret), hintOf(secret)],
+      `insert into api_key_hashes (hash, partition, account_id, key_id, hint, known_to)
+       select $3, k.partition, k.account_id, k.id, $4, $5 from api_keys k where k.partition = $1 and k.id = $2`,
+      [partition, keyId, hashApiKey(secret), hintOf(secret), knownTo ?? null],
     )
     await connection.query(
       'update api_keys set hint = $3, options_version = options_version + 1 where partition = $1 and id = $2',

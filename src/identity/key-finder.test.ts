@@ -59,7 +59,7 @@ test('a secret that was rotated and a key that was revoked elsewhere are remembe
   const rotated = await createKey(ledger.database, { ...account, name: 'rotated' })
   const revoked = await createKey(ledger.database, { ...account, name: 'revoked' })
   const before = await Promise.all([finder.find(rotated.secret), finder.find(revoked.secret)])
-  const { secret } = (await rotateKey(ledger.database, rotated.id, 0))!
+  const { secret } = (await rotateKey(ledger.database, rotated.id, { overlapSeconds: 0 }))!
   await revokeKey(ledger.database, revoked.id)
   const after = await Promise.all([finder.find(rotated.secret), finder.find(revoked.secret)])
   assert.deepEqual(after, before)

@@ -87,8 +87,8 @@ export async function createManagementKey(
   const secret = createSecret()
   const id = randomUUID()
   await connection.query(
-    `insert into management_keys (id, hash, partition, account_id, name, hint, scopes, made_by, expires_at)
-     values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+    `insert into management_keys (id, hash, partition, account_id, name, hint, scopes, made_by, known_to, expires_at)
+     values ($1, $2, $3, $4, $5, $6, $7, $8, $8, $9)`,
     [
       id,
       hashApiKey(secret),
@@ -147,13 +147,18 @@ export async function updateManagementKey(
   )
 }
 
-/** Rotates the secret. The earlier one stops working immediately. */
-export async function rotateManagementKey(connection: Connection, id: string): Promise<{ readonly secret: string }> {
+/** Rotates the secret. The earlier one stops working immediately. `knownTo`: the person who receives the new one. */
+export async function rotateManagementKey(
+  connection: Connection,
+  id: string,
+  knownTo: string,
+): Promise<{ readonly secret: string }> {
   const secret = createSecret()
-  await connection.query('update management_keys set hash = $2, hint = $3 where id = $1', [
+  await connection.query('update management_keys set hash = $2, hint = $3, known_to = $4 where id = $1', [
     id,
     hashApiKey(secret),
     hintOf(secret),
+    knownTo,
   ])
   return { secret }
 }

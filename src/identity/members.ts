@@ -8,6 +8,7 @@ import type { LimitWindow } from './api-keys.ts'
 import { checkMemberLimit } from './member-limit.ts'
 import { lockOpenAccount } from './open-account.ts'
 import { createPerson, lockPerson } from './people.ts'
+import { type RevokedSecrets, revokeSecrets } from './revoke-secrets.ts'
 import { type Role, reaches } from './roles.ts'
 
 export type Member = {
@@ -147,14 +148,14 @@ export type MemberChanges = {
 
 /**
  * Changes a member; call it in a transaction. The role of the caller must not be below the member's old or new role. A demoted member
- * also loses what the old role could create: management keys below admin, API keys below developer. Any other role ends open invitations.
+ * also loses the secrets that the old role could create or receive (`revokeSecrets`). Any other role ends open invitations.
  */
 export async function changeMember(
   connection: Connection,
   account: AccountRef,
   { by, personId }: { readonly by: Role; readonly personId: string },
   changes: MemberChanges,
-): Promise<{ readonly revokedKeyIds: readonly string[] }> {
+): Promise<RevokedSecrets> {
   await lockOpenAccount(connection, account)
   const member = await findMember(connection, account, personId)
   if (member === undefined) throw new MemberNotFoundError()
@@ -182,22 +183,21 @@ export async function changeMember(
   )
   // A demoted owner must not keep a link that makes its bearer an owner.
   if (role !== member.role) await revokeInvitations(connection, account, personId)
-  if (!reaches(role, 'admin')) await revokeManagementKeys(connection, account, personId)
-  const revokedKeyIds = reaches(role, 'developer') ? [] : await revokeKeysOf(connection, account, personId)
+  const revoked = await revokeSecrets(connection, account, personId, role)
   await checkMemberLimit(connection, account, personId)
   await writeEvent(connection, account, 'member.changed', { id: personId, change: 'updated', role })
-  return { revokedKeyIds }
+  return revoked
 }
 
 /**
- * Ends a membership; call it in a transaction. Ends the person's sessions in the account and revokes every secret the person created:
- * API keys, management keys, invitations, pending device logins. Throws for the last owner.
+ * Ends a membership; call it in a transaction. Ends the person's sessions in the account and revokes every secret the person created or
+ * received: API keys, management keys, invitations, pending device logins. Throws for the last owner.
  */
 export async function removeMember(
   connection: Connection,
   account: AccountRef,
   { by, personId }: { readonly by: Role; readonly personId: string },
-): Promise<{ readonly member: Member; readonly revokedKeyIds: readonly string[] }> {
+): Promise<RevokedSecrets & { readonly member: Member }> {
   await lockOpenAccount(connection, account)
   const member = await findMember(connection, account, personId)
   if (member === undefined) throw new MemberNotFoundError()
@@ -210,10 +210,9 @@ export async function removeMember(
   ])
   await connection.query('delete from sessions where account_id = $1 and person_id = $2', [account.accountId, personId])
   await revokeInvitations(connection, account, personId)
-  await revokeManagementKeys(connection, account, personId)
-  const revokedKeyIds = await revokeKeysOf(connection, account, personId)
+  const revoked = await revokeSecrets(connection, account, personId, undefined)
   await writeEvent(connection, account, 'member.changed', { id: personId, change: 'removed', role: member.role })
-  return { member, revokedKeyIds }
+  return { member, ...revoked }
 }
 
 async function requireAnotherOwner(connection: Connection, account: AccountRef, personId: string): Promise<void> {
@@ -224,32 +223,11 @@ async function requireAnotherOwner(connection: Connection, account: AccountRef, 
   if (others.length === 0) throw new LastOwnerError()
 }
 
-async function revokeManagementKeys(connection: Connection, account: AccountRef, personId: string): Promise<void> {
-  await connection.query(
-    'update management_keys set revoked_at = $3 where account_id = $1 and made_by = $2 and revoked_at is null',
-    [account.accountId, personId, await readClock(connection)],
-  )
-}
-
 async function revokeInvitations(connection: Connection, account: AccountRef, personId: string): Promise<void> {
   await connection.query('delete from invitations where account_id = $1 and invited_by = $2 and used_at is null', [
     account.accountId,
     personId,
   ])
-}
-
-async function revokeKeysOf(connection: Connection, account: AccountRef, personId: string): Promise<readonly string[]> {
-  await connection.query('delete from device_logins where account_id = $1 and person_id = $2', [
-    account.accountId,
-    personId,
-  ])
-  const revoked = await connection.query<{ id: string }>(
-    `update api_keys set revoked_at = coalesce(revoked_at, $4), disabled = false
-      where partition = $1 and account_id = $2 and made_by = $3 and (revoked_at is null or disabled) returning id`,
-    [account.partition, account.accountId, personId, await readClock(connection)],
-  )
-  for (const { id } of revoked) await writeEvent(connection, account, 'key.revoked', { id })
-  return revoked.map(({ id }) => id)
 }
 
 const memberColumns = `m.person_id, p.name, m.role, m.spending_limit, m.limit_window, m.joined_at, m.last_active_at

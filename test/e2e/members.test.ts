@@ -14,6 +14,7 @@ import { atEnd } from '../support/at-end.ts'
 import { createWallet, DashboardClient, type Json, signedMessage, signInNew } from '../support/dashboard-client.ts'
 import { Device } from '../support/passkey-device.ts'
 import { type SignedInMember, signInMember } from '../support/people.ts'
+import { answers, completed, created, text as delta } from '../support/scripted-upstream.ts'
 import { postChat } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 import { until } from '../support/until.ts'
@@ -236,6 +237,95 @@ test('a removed member loses access immediately: sessions, API keys, management 
   assert.deepEqual(await admin.refusal('POST', '/api/auth/invitation', { token }), [404, 'not_found'])
   assert.equal((await logOf(owner))[0].facts.name, 'The admin')
 })
+
+test('a removed admin keeps no secret of keys that others made, and their owners read why a key stopped', async () => {
+  const { account, owner } = await openAccount()
+  const admin = await signInMember(suite.service, account, 'admin')
+  const [only, shared, later] = [
+    await owner.post('/api/keys', { name: 'only' }),
+    await owner.post('/api/keys', { name: 'shared' }),
+    await owner.post('/api/keys', { name: 'later' }),
+  ]
+  const management = await owner.post('/api/management-keys', { name: 'ci', scopes: ['keys:read'] })
+  const rotate = (by: SignedInMember, { id }: Json, overlap_seconds = 0) =>
+    by.post(`/api/keys/${id}/rotate`, { overlap_seconds })
+  const received = await rotate(admin, only)
+  const receivedShared = await rotate(admin, shared, 3600)
+  const receivedLater = await rotate(admin, later)
+  const ofOwner = await rotate(owner, later, 3600)
+  const bearer = {
+    authorization: `Bearer ${(await admin.post(`/api/management-keys/${management.id}/rotate`)).secret}`,
+  }
+  suite.upstream.answer = answers(created, delta('Hi'), completed())
+  const codeOf = async ({ secret }: Json) => {
+    const chat = await postChat(suite.service, secret, question)
+    const body = await chat.text()
+    return chat.ok ? 200 : (JSON.parse(body) as Json).error.code
+  }
+  for (const key of [shared, received, receivedShared, receivedLater, ofOwner]) assert.equal(await codeOf(key), 200)
+  assert.equal((await admin.send('GET', '/api/keys', undefined, bearer)).status, 200)
+
+  await owner.delete(`/api/members/${admin.personId}`)
+
+  for (const key of [received, receivedShared, receivedLater]) assert.equal(await codeOf(key), 'api_key_revoked')
+  assert.deepEqual(await admin.refusal('GET', '/api/keys', undefined, bearer), [401, 'api_key_revoked'])
+  // Secrets of others work on. A key without any would look active and refuse every request.
+  assert.deepEqual([await codeOf(shared), await codeOf(ofOwner)], [200, 200])
+  const read = ({ id }: Json) => owner.get(`/api/keys/${id}`)
+  assert.equal((await read(only)).status, 'revoked')
+  const kept = await read(shared)
+  assert.deepEqual([kept.status, kept.hint], ['active', shared.hint])
+  assert.equal(kept.expires_at, kept.old_secrets[0].works_until, 'it ends with its last secret')
+  assert.deepEqual([(await read(later)).expires_at, (await read(later)).old_secrets], [null, []])
+  assert.equal((await owner.get(`/api/management-keys/${management.id}`)).status, 'revoked')
+  const log = (await logOf(owner)).filter(({ actor }) => actor.id === owner.personId)
+  const since = log.slice(
+    0,
+    log.findIndex(({ event }) => event === 'key_rotated'),
+  )
+  assert.deepEqual(since.map(({ event, facts }) => `${event} ${facts.name} ${facts.changed ?? ''}`.trim()).sort(), [
+    'key_changed later secret',
+    'key_changed shared secret,expires_at',
+    'key_revoked only',
+    'management_key_revoked ci',
+    'member_removed The admin',
+  ])
+})
+
+for (const [change, isLost] of [
+  ['removed', true],
+  ['made a developer', true],
+  ['made an admin', false],
+] as const)
+  test(`an owner who is ${change} on another node ${isLost ? 'loses' : 'keeps'} the secrets of rotated keys`, async () => {
+    const { account, owner } = await openAccount()
+    const { database } = suite.service
+    const second = await signInMember(suite.service, account, 'owner')
+    const { id } = await owner.post('/api/keys', { name: 'of the owner' })
+    const management = await owner.post('/api/management-keys', { name: 'ci', scopes: ['keys:read'] })
+    const own = await second.post('/api/keys', { name: 'own' })
+    const { secret } = await second.post(`/api/keys/${id}/rotate`, { overlap_seconds: 3600 })
+    const rotated = await second.post(`/api/management-keys/${management.id}/rotate`)
+    suite.upstream.answer = answers(created, delta('Hi'), completed())
+    const statusOf = async (key: string) => {
+      const chat = await postChat(suite.service, key, question)
+      await chat.text()
+      return chat.status
+    }
+    const bearer = { authorization: `Bearer ${rotated.secret}` }
+    const managementStatus = async () => (await second.send('GET', '/api/keys', undefined, bearer)).status
+    assert.deepEqual([await statusOf(secret), await managementStatus()], [200, 200])
+    // This node is not told: it has the secret in its cache.
+    const person = { by: 'owner', personId: second.personId } as const
+    await database.transaction((connection) =>
+      change === 'removed'
+        ? removeMember(connection, account, person)
+        : changeMember(connection, account, person, { role: change === 'made an admin' ? 'admin' : 'developer' }),
+    )
+    const expected = isLost ? 401 : 200
+    assert.deepEqual([await statusOf(secret), await managementStatus()], [expected, expected])
+    assert.equal(await statusOf(own.secret), change === 'removed' ? 401 : 200)
+  })
 
 type Change = readonly [method: string, path: string, body: object]
 

@@ -76,7 +76,7 @@ export const memberContracts = {
     method: 'PATCH',
     path: '/api/members/{id}',
     summary:
-      'Change the role or spending limit of a member; needs a recent sign-in. Any change of role ends the open invitations that the member created; a member who is no longer an admin also loses management keys, a viewer also API keys. The last owner stays owner',
+      'Change the role or spending limit of a member; needs a recent sign-in. Any change of role ends the open invitations that the member created; a member who is no longer an admin also loses management keys and the secrets of API keys of others, a viewer also API keys. The last owner stays owner',
     access: 'session',
     role: 'admin',
     parameters: z.object({ id: uuid }),
@@ -88,7 +88,7 @@ export const memberContracts = {
     method: 'DELETE',
     path: '/api/members/{id}',
     summary:
-      'Remove a member; needs a recent sign-in. Ends the sessions in this account and revokes the API keys and management keys that the member created',
+      'Remove a member; needs a recent sign-in. Ends the sessions in this account and revokes the API keys and management keys that the member created, and the secrets of others that the member rotated',
     access: 'session',
     role: 'admin',
     parameters: z.object({ id: uuid }),

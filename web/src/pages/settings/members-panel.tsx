@@ -224,7 +224,8 @@ function EditDialog({ member, session, onClose }: { member: Member; session: Ses
       <form onSubmit={submit} noValidate className="flex flex-col gap-4">
         <TermsFields session={session} terms={terms} onChange={setTerms} />
         <p className="text-sm text-muted">
-          Removing ends the member’s sessions in this account and revokes the keys that the member created.
+          Removing ends the member’s sessions in this account and revokes the keys that the member created and the
+          secrets of other keys that the member rotated.
         </p>
         {error !== null && <ErrorPanel error={error} />}
         <div className="flex gap-2">
