@@ -62,12 +62,13 @@ export const requestCost = z
     examples: ['0.05'],
   })
 
-/** Text that the database can keep: it knows no NUL. */
+/** Text that the database can keep: it has no NUL, and UTF-8 cannot encode half of a surrogate pair. */
 export function text(lengthMax: number) {
   return z
     .string()
     .max(lengthMax)
     .refine((given) => !given.includes('\0'), 'must not contain a NUL character')
+    .refine((given) => given.isWellFormed(), 'must be well-formed Unicode, without a lone surrogate')
 }
 
 export const instant = z.iso.datetime({ offset: true }).meta({ description: 'ISO 8601 instant' })

@@ -402,6 +402,15 @@ test('a key that would have expired before it was made is not made', async () =>
   assert.deepEqual(await client.refusal('POST', '/api/keys', stale), [400, 'invalid_value'])
 })
 
+test('a name with half of a surrogate pair is refused: no database can keep it', async () => {
+  const half = '\ud83d'
+  const response = await client.send('POST', '/api/keys', { name: `half ${half}` })
+  const { error } = (await response.json()) as Json
+  assert.deepEqual([response.status, error.code, error.param], [400, 'invalid_value', 'name'])
+  assert.match(error.message, /must be well-formed Unicode, without a lone surrogate/)
+  assert.equal((await client.post('/api/keys', { name: `whole ${half}\ude00` })).name, 'whole 😀')
+})
+
 test('a key’s limit is a number or a string, and never nothing', async () => {
   for (const [limit, kept] of [
     [5, '5'],
