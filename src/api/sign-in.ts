@@ -26,8 +26,9 @@ import { addWallet, createSignInMessage, findWalletPerson, proveWallet } from '.
 import { createAccount, findAccount } from '../ledger/accounts.ts'
 import { reopenAccount } from '../ledger/close-account.ts'
 import { findWallet } from '../ledger/wallet-accounts.ts'
+import type { Contract } from '../openapi/contract.ts'
 import { signInContracts } from '../openapi/contracts/sign-in.ts'
-import { NotInSandboxError, requireRecentSignIn } from './gate.ts'
+import { accountHeader, NotInSandboxError, requireRecentSignIn, SessionRequiredError } from './gate.ts'
 import { logAccountEvent } from './log-account-event.ts'
 import { isLocalSignInOffered, type RenderedSession, renderSession } from './render-session.ts'
 import type { ApiRouter } from './router.ts'
@@ -68,6 +69,8 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
 
   router.at(signInContracts.createPasskeyOptions).answer(async ({ visitor, body, session }) => {
     checkSignInIsSafe(site, visitor)
+    // Before the device creates a passkey, which would stay on it and open nothing.
+    if (body.purpose === 'register') requireUsableSession(signInContracts.createPasskeyOptions, visitor, session)
     const { id } = relyingParty(services)
     const nonce = createNonce()
     await storeChallenge(database, nonce, body.purpose)
@@ -81,6 +84,7 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
 
   router.at(signInContracts.registerPasskey).answer(async (call) => {
     checkSignInIsSafe(site, call.visitor)
+    requireUsableSession(signInContracts.registerPasskey, call.visitor, call.session)
     const { credential, name, invitation } = call.body
     const passkey = await proveRegistration(
       database,
@@ -89,7 +93,6 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
     )
     const passkeyName = name ?? 'Passkey'
     if (call.session !== undefined) {
-      requireRecentSignIn(call.session)
       const { session } = call
       await database.transaction(async (connection) => {
         await lockSignIn(connection, session)
@@ -145,6 +148,15 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
     const personId = await database.transaction((connection) => findLinkOwner(connection, account))
     return { personId, account }
   }
+}
+
+/**
+ * Throws unless the visitor may register a passkey now. A page that shows an account adds the passkey to its person: when the session of
+ * that page has ended, the passkey must not open a new, empty account.
+ */
+function requireUsableSession(contract: Contract, visitor: Visitor, session: Session | undefined): void {
+  if (session !== undefined) requireRecentSignIn(session)
+  else if (visitor.header(accountHeader) !== undefined) throw new SessionRequiredError(contract, false)
 }
 
 /** Call it before adding a wallet or passkey: throws when the account was closed, or the session or the person was deleted in the meantime. */

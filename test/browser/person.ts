@@ -13,10 +13,10 @@ export async function openAccountWithPasskey(dashboard: Dashboard, page: Page): 
 }
 
 /** From now on the page has a device that makes and keeps passkeys. */
-export async function plugInPasskeyDevice(page: Page): Promise<void> {
+export async function plugInPasskeyDevice(page: Page): Promise<{ readonly countPasskeys: () => Promise<number> }> {
   const device = await page.context().newCDPSession(page)
   await device.send('WebAuthn.enable')
-  await device.send('WebAuthn.addVirtualAuthenticator', {
+  const { authenticatorId } = await device.send('WebAuthn.addVirtualAuthenticator', {
     options: {
       protocol: 'ctap2',
       transport: 'internal',
@@ -26,6 +26,9 @@ export async function plugInPasskeyDevice(page: Page): Promise<void> {
       automaticPresenceSimulation: true,
     },
   })
+  return {
+    countPasskeys: async () => (await device.send('WebAuthn.getCredentials', { authenticatorId })).credentials.length,
+  }
 }
 
 /**

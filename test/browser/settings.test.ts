@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
 import { atEnd } from '../support/at-end.ts'
 import { dashboardSuite } from './dashboard.ts'
-import { openAccountWithPasskey, signInAsDeveloper } from './person.ts'
+import { openAccountWithPasskey, plugInPasskeyDevice, signInAsDeveloper } from './person.ts'
 
 const dashboard = dashboardSuite()
 
@@ -46,6 +46,21 @@ test('a balance alert shows at the bell, and Funds shows its threshold', async (
   await page.getByText('25 USDC left. Your warning is set to 30 USDC.').waitFor()
   await page.getByRole('link', { name: 'Funds', exact: true }).first().click()
   await page.getByText('We’ll warn you when the balance falls below 30 USDC.').waitFor()
+})
+
+test('adding a passkey asks for a recent sign-in first, then the device creates exactly one', async () => {
+  const page = await dashboard.open()
+  const device = await plugInPasskeyDevice(page)
+  await signInAsDeveloper(dashboard, page, '/settings')
+  await dashboard.database.query(`update sessions set created_at = clock_timestamp() - interval '16 minutes'`)
+  await page.getByRole('button', { name: 'Add passkey' }).click()
+  const again = page.getByTestId('sign-in-again')
+  await again.getByText('Confirm it is you').waitFor()
+  assert.equal(await device.countPasskeys(), 0, 'a passkey that the service refuses would stay on the device')
+  await again.getByRole('button', { name: 'Continue as local developer' }).click()
+  await page.getByRole('button', { name: 'Remove Passkey' }).waitFor()
+  assert.equal(await page.getByRole('button', { name: 'Remove Passkey' }).count(), 1)
+  assert.equal(await device.countPasskeys(), 1)
 })
 
 test('typing the account’s name closes it and returns to the sign-in, and the demo account stays', async () => {

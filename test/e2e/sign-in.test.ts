@@ -226,6 +226,42 @@ test('a passkey opens an account and signs in to it, and a second device can be 
   assert.equal(added.account.passkeys.length, 2)
 })
 
+test('adding a passkey needs a recent sign-in before the device creates one, and never opens a new account', async () => {
+  const { database } = suite.service
+  const client = new DashboardClient(suite.service)
+  const first = new Device()
+  const { account } = await client.post('/api/auth/passkey/register', { credential: await first.register(client) })
+  const shown = { 'x-router-account': account.id }
+  const options = (purpose: string) => client.refusal('POST', '/api/auth/passkey/options', { purpose }, shown)
+  const counts = async () => {
+    const [row] = await database.query<{ challenges: number; people: number; passkeys: number }>(
+      `select (select count(*) from sign_in_challenges)::int as challenges, (select count(*) from people)::int as people,
+              (select count(*) from passkeys)::int as passkeys`,
+    )
+    return row
+  }
+  const credential = await new Device().register(client)
+  const before = await counts()
+  await database.query(
+    `update sessions set created_at = clock_timestamp() - interval '16 minutes' where account_id = $1`,
+    [account.id],
+  )
+  assert.deepEqual(await options('register'), [403, 'recent_sign_in_required'])
+  assert.deepEqual(await counts(), before, 'no challenge to answer')
+  await database.query('delete from sessions where account_id = $1', [account.id])
+  assert.deepEqual(await options('register'), [401, 'session_required'])
+  assert.deepEqual(await client.refusal('POST', '/api/auth/passkey/register', { credential }, shown), [
+    401,
+    'session_required',
+  ])
+  assert.deepEqual(await counts(), before)
+  // Signing in again and opening another account work from the same page.
+  const again = await client.send('POST', '/api/auth/passkey/options', { purpose: 'sign_in' }, shown)
+  assert.equal(again.status, 200)
+  const other = await client.post('/api/auth/passkey/register', { credential })
+  assert.notEqual(other.account.id, account.id)
+})
+
 test('a passkey’s answer is good once, for this place, by its own key and with its owner present', async () => {
   const client = new DashboardClient(suite.service)
   const device = new Device()

@@ -29,17 +29,19 @@ type Rest<Name extends Operation> =
 export type CallOptions = {
   readonly headers?: Readonly<Record<string, string>>
   readonly signal?: AbortSignal | undefined
+  /** False when the call does not concern the account that this page shows, for example because it opens another one. */
+  readonly isOfShownAccount?: boolean
 }
 
 /** The same, for answers that are read as they come. */
 export async function request(
   name: Operation,
   input: AnyInput,
-  { headers = {}, signal }: CallOptions = {},
+  { headers = {}, signal, isOfShownAccount = true }: CallOptions = {},
 ): Promise<Response> {
   const [method] = routes[name]
   const { body } = input
-  const account = shownAccount()
+  const account = isOfShownAccount ? shownAccount() : undefined
   const response = await fetch(addressOf(name, input), {
     method,
     headers: {

@@ -14,7 +14,7 @@ import { Checkbox, Segmented, TextField } from '../../ui/field.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
-import { passkeysWork, registerPasskey } from '../sign-in/passkey.ts'
+import { addPasskey, passkeysWork } from '../sign-in/passkey.ts'
 import { useAccountChange } from './account-change.ts'
 import { AddWallet } from './add-wallet.tsx'
 import { AlertsPanel } from './alerts-panel.tsx'
@@ -173,7 +173,7 @@ function Appearance() {
 }
 
 function Passkeys({ session, account }: { session: Session; account: Account }) {
-  const add = useAccountChange(() => registerPasskey(), 'Passkey added.')
+  const add = useAccountChange(() => addPasskey(), 'Passkey added.')
   const remove = useAccountChange((id: string) => call('removePasskey', { parameters: { id } }), 'Passkey removed.')
   const error = add.error ?? remove.error
   return (

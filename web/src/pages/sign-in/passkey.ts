@@ -1,4 +1,4 @@
-import { call } from '../../api/call.ts'
+import { type CallOptions, call } from '../../api/call.ts'
 import type { Account, Session } from '../../api/shapes.ts'
 
 export function passkeysWork(session: Session): boolean {
@@ -14,14 +14,22 @@ export async function signInWithPasskey(invitation?: string): Promise<Session> {
   })
 }
 
-/** Signed in, it adds a passkey for the person; otherwise it opens an account with it, or joins the one of the invitation. */
-export async function registerPasskey(invitation?: string): Promise<Session> {
-  const { options } = await call('createPasskeyOptions', { body: { purpose: 'register' } })
-  const publicKey = PublicKeyCredential.parseCreationOptionsFromJSON(options as never)
+/** Opens an account with a new passkey, or joins the one of the invitation. The page may still show an account whose session has ended. */
+export function openWithPasskey(invitation?: string): Promise<Session> {
+  return registerPasskey({ isOfShownAccount: false }, invitation)
+}
+
+/** Adds a passkey for the person who is signed in. Refused when the session has ended. */
+export function addPasskey(): Promise<Session> {
+  return registerPasskey()
+}
+
+async function registerPasskey(options: CallOptions = {}, invitation?: string): Promise<Session> {
+  const creation = await call('createPasskeyOptions', { body: { purpose: 'register' } }, options)
+  const publicKey = PublicKeyCredential.parseCreationOptionsFromJSON(creation.options as never)
   const credential = await answered(navigator.credentials.create({ publicKey }))
-  return call('registerPasskey', {
-    body: { credential: credential.toJSON() as never, ...(invitation !== undefined && { invitation }) },
-  })
+  const body = { credential: credential.toJSON() as never, ...(invitation !== undefined && { invitation }) }
+  return call('registerPasskey', { body }, options)
 }
 
 /**

@@ -8,7 +8,7 @@ import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Notice } from '../../ui/panel.tsx'
 import { useWallets, type Wallet } from '../../wallet/wallet.ts'
 import { WalletButton } from '../../wallet/wallet-button.tsx'
-import { passkeysWork, registerPasskey, signInWithPasskey } from './passkey.ts'
+import { openWithPasskey, passkeysWork, signInWithPasskey } from './passkey.ts'
 import { prepareMessage, type SignInMessage, signInWithWallet } from './wallet.ts'
 
 type Props = {
@@ -25,7 +25,7 @@ export function WaysIn({ session, again = false, invitation, onSignedIn }: Props
   const local = useMutation({ mutationFn: () => call('signInLocally'), onSuccess: onSignedIn })
   const passkey = useMutation({
     mutationFn: (how: 'sign_in' | 'register') =>
-      how === 'sign_in' ? signInWithPasskey(invitation) : registerPasskey(invitation),
+      how === 'sign_in' ? signInWithPasskey(invitation) : openWithPasskey(invitation),
     onSuccess: onSignedIn,
   })
   if (!session.sign_in.allowed) {
