@@ -37,6 +37,18 @@ test('a key is restricted in the dialog that creates it, and the restrictions ar
   await page.getByRole('button', { name: 'Edit' }).click()
   const edit = page.getByRole('dialog', { name: 'Edit Careful' })
   assert.equal(await edit.getByLabel('Allowed IP addresses').inputValue(), '127.0.0.0/8\n::1')
+  // Another window lowers the limit meanwhile. Saving an edit of other fields does not take that back.
+  const lowered = await page.evaluate(async () => {
+    const { data } = (await (await fetch('/api/keys')).json()) as { data: readonly { id: string; name: string }[] }
+    const { id } = data.find(({ name }) => name === 'Careful')!
+    const answer = await fetch(`/api/keys/${id}`, {
+      method: 'PATCH',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ limit: '0.5' }),
+    })
+    return answer.ok
+  })
+  assert.ok(lowered)
   await edit.getByText('All models').click()
   await edit.getByLabel('Maximum cost per request').fill('')
   await edit.getByRole('button', { name: 'Save' }).click()
@@ -44,6 +56,8 @@ test('a key is restricted in the dialog that creates it, and the restrictions ar
   await row.getByText('gpt-5.6-luna').waitFor({ state: 'detached' })
   await row.getByText('no web tools, 2 IP ranges').waitFor()
   assert.equal(await ask(secret, { model: 'gpt-5.6-sol' }), 200)
+  const key = await fetch(`${dashboard.origin}/api/key`, { headers: { authorization: `Bearer ${secret}` } })
+  assert.equal(((await key.json()) as { limit: string | null }).limit, '0.5')
 
   await row.getByRole('link', { name: 'Careful' }).click()
   const refusals = page.getByTestId('refusals')

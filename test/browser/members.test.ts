@@ -90,7 +90,14 @@ test('an invited person joins with a passkey, makes a key, cannot withdraw, and 
   await guest.goto(link)
   await guest.getByRole('button', { name: 'Join as Grace' }).click()
   await atOverview(guest)
-  await setRole(owner, 'viewer')
+  await setRole(owner, 'viewer', { limit: '1.75' })
+  const saved = await owner.evaluate(async () => {
+    const { data } = (await (await fetch('/api/members')).json()) as {
+      data: readonly { role: string; limit: string }[]
+    }
+    return data.map(({ role, limit }) => [role, limit])
+  })
+  assert.deepEqual(saved[1], ['viewer', '1.75'], 'a limit that another window has lowered stays')
   await guest.goto(`${dashboard.origin}/keys?create=1`)
   await guest.getByTestId('key-row').waitFor()
   assert.equal(await guest.getByRole('button', { name: /Create key|Actions for/ }).count(), 0, 'a viewer only looks')
@@ -133,9 +140,21 @@ test('a switch of accounts in one window reaches the other windows of the browse
   await owner.getByText('Made in the shared account').waitFor()
 })
 
-async function setRole(owner: Page, role: string): Promise<void> {
+/** `elsewhere`: what another window changes while the dialog is open. */
+async function setRole(owner: Page, role: string, elsewhere: object): Promise<void> {
   await owner.getByRole('button', { name: 'Edit Grace' }).click()
   const dialog = owner.getByRole('dialog', { name: 'Grace' })
+  const changed = await owner.evaluate(async (body) => {
+    const { data } = (await (await fetch('/api/members')).json()) as { data: readonly { id: string; name: string }[] }
+    const { id } = data.find(({ name }) => name === 'Grace')!
+    const answer = await fetch(`/api/members/${id}`, {
+      method: 'PATCH',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    })
+    return answer.ok
+  }, elsewhere)
+  assert.ok(changed)
   await dialog.getByLabel('Role').selectOption(role)
   await dialog.getByRole('button', { name: 'Save' }).click()
   await dialog.waitFor({ state: 'detached' })

@@ -12,7 +12,7 @@ import { Icon } from '../../ui/icon.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { menuItemClass, Popover } from '../../ui/menu.tsx'
 import { RequestList } from '../requests/request-list.tsx'
-import { checkTerms, termsBody, termsOf } from './key-terms.ts'
+import { checkTerms, termsChanges, termsOf } from './key-terms.ts'
 import type { IssuedKey } from './secret-dialog.tsx'
 import { TermsFields } from './terms-fields.tsx'
 
@@ -90,10 +90,14 @@ function useChange(change: () => Promise<unknown>, said: string, onDone?: () => 
 }
 
 function EditDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
-  const [form, setForm] = useState(() => termsOf(apiKey))
+  const [opened] = useState(() => termsOf(apiKey))
+  const [form, setForm] = useState(opened)
   const errors = checkTerms(form, Date.now())
   const save = useChange(
-    () => call('updateKey', { parameters: { id: apiKey.id }, body: termsBody(form, Date.now()) }),
+    async () => {
+      const body = termsChanges(form, opened, Date.now())
+      if (Object.keys(body).length > 0) await call('updateKey', { parameters: { id: apiKey.id }, body })
+    },
     'Saved.',
     onClose,
   )

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { checkTerms, emptyTerms, isAmount, restrictionsOf, termsBody, termsOf } from './key-terms.ts'
+import { checkTerms, emptyTerms, isAmount, restrictionsOf, termsBody, termsChanges, termsOf } from './key-terms.ts'
 
 const unrestricted = { allowed_models: [], max_request_cost: null, web_tools: true, allowed_ips: [] }
 const now = Date.parse('2026-11-15T12:00:00Z')
@@ -49,6 +49,28 @@ test('editing a key leaves its expiry alone unless the person chooses another: a
   assert.deepEqual(checkTerms(form, now), {})
   assert.deepEqual(termsBody(form, now), { name: 'renamed', limit: '2.5', limit_window: 'day', ...unrestricted })
   assert.equal(termsBody({ ...form, expiry: 'none' }, now).expires_at, null)
+})
+
+test('an edit sends only what was edited: what another window has changed since stays', () => {
+  const opened = termsOf({ name: 'app', limit: '5', limit_window: 'day', ...unrestricted })
+  const changes = (edit: object, from = opened) => termsChanges({ ...from, ...edit }, from, now)
+  assert.deepEqual(changes({}), {})
+  assert.deepEqual(changes({ name: 'renamed' }), { name: 'renamed' })
+  assert.deepEqual(changes({ limit: '3' }), { limit: '3' })
+  assert.deepEqual(changes({ window: 'month' }), { limit_window: 'month' })
+  assert.deepEqual(changes({ limit: '' }), { limit: null, limit_window: 'lifetime' })
+  assert.deepEqual(changes({ expiry: 'none' }), { expires_at: null })
+  assert.deepEqual(changes({ modelChoice: 'some', models: ['gpt-5.6-luna'] }), { allowed_models: ['gpt-5.6-luna'] })
+  assert.deepEqual(changes({ maxCost: '0.05', webTools: false, ips: '::1' }), {
+    max_request_cost: '0.05',
+    web_tools: false,
+    allowed_ips: ['::1'],
+  })
+  // A program can make a key with a window and without a limit.
+  const unlimited = termsOf({ name: 'app', limit: null, limit_window: 'day', ...unrestricted })
+  assert.deepEqual(changes({ name: 'renamed' }, unlimited), { name: 'renamed' })
+  assert.deepEqual(changes({ limit: '5' }, unlimited), { limit: '5' })
+  assert.deepEqual(changes({ limit: '5', window: 'lifetime' }, unlimited), { limit: '5', limit_window: 'lifetime' })
 })
 
 test('restrictions survive the form, and a list is read however it is typed', () => {

@@ -1,3 +1,4 @@
+import { changedFields } from '../../api/changed-fields.ts'
 import type { Key } from '../../api/shapes.ts'
 
 // A key's limit, window, expiry and restrictions: between what a form holds and what the service takes.
@@ -72,6 +73,14 @@ export function termsBody(form: TermsForm, nowMs: number) {
     web_tools: form.webTools,
     allowed_ips: form.ips.split(/[\s,]+/).filter((ip) => ip !== ''),
   }
+}
+
+/** What an edit sends: the fields that differ from the form as it was opened. */
+export function termsChanges(form: TermsForm, opened: TermsForm, nowMs: number) {
+  const before = termsBody(opened, nowMs)
+  // The body of a form without a limit says "lifetime", whatever window the key has.
+  const isOtherLimit = form.limit !== opened.limit || form.window !== opened.window
+  return changedFields(termsBody(form, nowMs), isOtherLimit ? { ...before, limit_window: opened.window } : before)
 }
 
 /** The form of a key as it is now. */

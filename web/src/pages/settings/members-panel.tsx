@@ -1,6 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { type FormEvent, useState } from 'react'
 import { call } from '../../api/call.ts'
+import { changedFields } from '../../api/changed-fields.ts'
 import { invitationsQuery, membersQuery } from '../../api/queries.ts'
 import { hasRole, type Role, roles } from '../../api/roles.ts'
 import type { Member, Session } from '../../api/shapes.ts'
@@ -201,13 +202,11 @@ function InviteDialog({
 
 function EditDialog({ member, session, onClose }: { member: Member; session: Session; onClose: () => void }) {
   const parameters = { id: member.id }
-  const [terms, setTerms] = useState<Terms>({
-    role: member.role,
-    limit: member.limit ?? '',
-    window: member.limit_window,
-  })
+  const [opened] = useState<Terms>({ role: member.role, limit: member.limit ?? '', window: member.limit_window })
+  const [terms, setTerms] = useState(opened)
   const save = useAccountChange(async () => {
-    await call('updateMember', { parameters, body: bodyOf(terms) })
+    const body = changedFields(bodyOf(terms), bodyOf(opened))
+    if (Object.keys(body).length > 0) await call('updateMember', { parameters, body })
     onClose()
   }, 'Saved.')
   const remove = useAccountChange(async () => {
