@@ -44,6 +44,32 @@ test('on a narrow screen too, and each item says its place', async () => {
   await scrollDownTo(page, '[aria-posinset="450"]')
 })
 
+test('a page that cannot be read is requested once, and Retry reads it', async () => {
+  const page = await dashboard.open()
+  const nextPage = /\/api\/requests\?.*cursor=/
+  let refused = 0
+  await page.route(nextPage, (route) => {
+    refused += 1
+    const error = { message: 'Your session has ended.', code: 'session_required', request_id: 'req_1' }
+    return route.fulfill({ status: 401, contentType: 'application/json', body: JSON.stringify({ error }) })
+  })
+  await signInAsDeveloper(dashboard, page, '/requests')
+  const rows = (count: number) => page.locator(`[data-testid=request-row][aria-rowindex="${count + 1}"]`)
+  await rows(1).waitFor()
+  await page.evaluate(() => window.scrollTo(0, document.documentElement.scrollHeight))
+  await page.getByText('Your session has ended', { exact: true }).waitFor()
+  // As many round trips as a loop would need to show.
+  for (let call = 0; call < 20; call += 1) await page.evaluate(async () => (await fetch('/api/session')).status)
+  assert.equal(refused, 1)
+
+  await page.unroute(nextPage)
+  await page.keyboard.press('Escape')
+  await page.getByTestId('sign-in-again').waitFor({ state: 'detached' })
+  await page.getByRole('button', { name: 'Retry' }).click()
+  await page.getByRole('button', { name: 'Retry' }).waitFor({ state: 'detached' })
+  await scrollDownTo(page, `[aria-rowindex="240"][data-testid=request-row]`)
+})
+
 /** To the bottom, again and again, as more is read, until the row is there. */
 async function scrollDownTo(page: Page, row: string): Promise<void> {
   for (;;) {

@@ -1,4 +1,4 @@
-import { useInfiniteQuery, useQuery, useQueryClient } from '@tanstack/react-query'
+import { type UseInfiniteQueryResult, useInfiniteQuery, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, Outlet, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { useEffect, useMemo, useRef, useState } from 'react'
 import { addressOf } from '../../api/call.ts'
@@ -76,7 +76,7 @@ export function RequestsPage() {
     >
       <FilterBar filters={filters} onChange={setFilters} rows={rows} />
       <Histogram filter={filter} onRange={(range) => setFilters({ ...filters, range })} />
-      {list.error !== null && (
+      {list.error !== null && !list.isFetchNextPageError && (
         <ErrorPanel error={list.error} onRetry={() => void list.refetch()} busy={list.isFetching} />
       )}
       <div {...pauseProps} className="relative">
@@ -255,25 +255,31 @@ function NoRows({ filtered, onClear }: { filtered: boolean; onClear: () => void 
   )
 }
 
-/** Reads on when the end of what is there comes near. */
-function More({
-  list,
-}: {
-  list: Pick<ReturnType<typeof useInfiniteQuery>, 'hasNextPage' | 'isFetchingNextPage' | 'fetchNextPage'>
-}) {
+type Reading = Pick<
+  UseInfiniteQueryResult,
+  'hasNextPage' | 'isFetchingNextPage' | 'isFetchNextPageError' | 'fetchNextPage' | 'error'
+>
+
+/** Reads the next page when the end of the list comes near. After an error only Retry does: the end is still near, so the observer would loop. */
+function More({ list }: { list: Reading }) {
   const mark = useRef<HTMLDivElement>(null)
-  const { hasNextPage, isFetchingNextPage, fetchNextPage } = list
+  const { hasNextPage, isFetchingNextPage, isFetchNextPageError, fetchNextPage, error } = list
   useEffect(() => {
-    if (!hasNextPage || isFetchingNextPage) return
+    if (!hasNextPage || isFetchingNextPage || isFetchNextPageError) return
     const observer = new IntersectionObserver(([entry]) => entry!.isIntersecting && void fetchNextPage(), {
       rootMargin: '800px',
     })
     observer.observe(mark.current!)
     return () => observer.disconnect()
-  }, [hasNextPage, isFetchingNextPage, fetchNextPage])
+  }, [hasNextPage, isFetchingNextPage, isFetchNextPageError, fetchNextPage])
   return (
-    <div ref={mark} className="flex justify-center" role="status">
-      {isFetchingNextPage && <span className="text-muted">Loading older requests…</span>}
-    </div>
+    <>
+      {isFetchNextPageError && (
+        <ErrorPanel error={error!} onRetry={() => void fetchNextPage()} busy={isFetchingNextPage} />
+      )}
+      <div ref={mark} className="flex justify-center" role="status">
+        {isFetchingNextPage && <span className="text-muted">Loading older requests…</span>}
+      </div>
+    </>
   )
 }
