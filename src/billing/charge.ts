@@ -187,16 +187,20 @@ function end({ hold, outcome, bill, upstream }: Served, usage: RequestUsage | un
   }
 }
 
-/** The charge of a request whose node died: what its last checkpoint proves, plus the completed searches, or nothing. */
+/**
+ * The charge of a request whose node died: what its last checkpoint proves, plus the completed searches, or nothing. Without known
+ * prices it is void: a charge that no price proves would freeze the ledger.
+ */
 export function chargeOrphan(orphan: OrphanedHold): EndCall {
-  const { checkpoint, quote, extended, searchCalls, fetchCalls } = orphan
+  const { prices, quote, extended, searchCalls, fetchCalls } = orphan
+  const checkpoint = prices && orphan.checkpoint
   const searchCost = checkpoint === undefined ? zero : fromAtomic(orphan.searchCost)
   const lines =
     checkpoint === undefined
       ? []
       : [
-          { units: checkpoint.promptTokens, perMillion: orphan.inputPerMillion },
-          { units: checkpoint.completionTokens, perMillion: orphan.outputPerMillion },
+          { units: checkpoint.promptTokens, perMillion: prices!.inputPerMillion },
+          { units: checkpoint.completionTokens, perMillion: prices!.outputPerMillion },
         ]
   return {
     requestId: orphan.requestId,

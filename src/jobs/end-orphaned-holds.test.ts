@@ -123,6 +123,22 @@ test('searches that ran are charged with what was delivered, and void with a req
   assert.equal(account?.spendable, 50_000n - 150n - searchPrice)
 })
 
+test('a hold whose prices the ledger does not know is void, also with a checkpoint, and is reported', async () => {
+  const { first, second, die } = await openNodes()
+  const payer = await openPayer(ledger.database, 5_000n)
+  const placed = await hold(first, payer, 1_000n)
+  const { requestId } = placed
+  first.checkpoint({ requestId, partition: payer.partition, promptTokens: 100, completionTokens: 50 })
+  await first.drained()
+  await ledger.database.query("update holds set price_version = 'unknown' where id = $1", [requestId])
+  await die()
+  const unpriced: string[] = []
+  assert.equal(await endOrphanedHolds(ledger.database, second, ({ requestId: id }) => unpriced.push(id)), 1)
+  assert.deepEqual(unpriced, [requestId])
+  assert.deepEqual(await rowOf(requestId), { status: 'failed', voided: true, charged: 0n, error_code: 'interrupted' })
+  assert.equal((await findAccount(ledger.database, payer.partition, payer.accountId))?.spendable, 5_000n)
+})
+
 test('a node that slept past its lease extends nothing', async () => {
   const { first, second, die } = await openNodes()
   const placed = await hold(first, await openPayer(ledger.database, 50_000n), 1_000n)

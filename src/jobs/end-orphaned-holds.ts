@@ -1,20 +1,26 @@
 import { chargeOrphan } from '../billing/charge.ts'
 import type { Database } from '../db/database.ts'
 import type { Holds } from '../ledger/holds.ts'
-import { findOrphanedHolds, forgetDeadNodes } from '../ledger/nodes.ts'
+import { findOrphanedHolds, forgetDeadNodes, type OrphanedHold } from '../ledger/nodes.ts'
 
 const orphansMax = 500
 
 /**
  * Ends requests of nodes whose lease has expired: at their last checkpoint, or as a void without one. Several nodes may run it
  * concurrently: a request ends once. A request that cannot be ended does not block the others. Returns how many were ended.
+ * `onUnpriced` gets the holds that are void because the ledger does not know their prices.
  */
-export async function endOrphanedHolds(database: Database, holds: Holds): Promise<number> {
+export async function endOrphanedHolds(
+  database: Database,
+  holds: Holds,
+  onUnpriced: (orphan: OrphanedHold) => void = () => {},
+): Promise<number> {
   let count = 0
   for (;;) {
     const found = await findOrphanedHolds(database, orphansMax)
     // After an outage longer than the lease all leases have expired, including this node's own.
     const orphans = found.filter(({ requestId }) => !holds.isServing(requestId))
+    for (const orphan of orphans) if (orphan.prices === undefined) onUnpriced(orphan)
     const ends = await Promise.allSettled(orphans.map(async (orphan) => holds.end(chargeOrphan(orphan))))
     count += ends.filter((end) => end.status === 'fulfilled' && end.value.endedNow).length
     const failures = ends.filter((end) => end.status === 'rejected').map(({ reason }) => reason as unknown)

@@ -18,16 +18,20 @@ export type ReopenedHolds = {
  * Ends the requests that the ledger holds open for this node and that the node does not serve. A failover to a standby that lags
  * behind, or a restored copy, brings them back: the node believes that they ended, and its lease keeps others from ending them.
  * The end is written again as it was, or like an orphan's when the node no longer remembers it. A request ends once: to end one
- * that has ended meanwhile changes nothing.
+ * that has ended meanwhile changes nothing. `onUnpriced` gets the holds that are void because the ledger does not know their prices.
  */
-export async function endReopenedHolds(database: Database, holds: Holds): Promise<ReopenedHolds> {
+export async function endReopenedHolds(
+  database: Database,
+  holds: Holds,
+  onUnpriced: (hold: OrphanedHold) => void = () => {},
+): Promise<ReopenedHolds> {
   const count = { same: 0, checkpoint: 0 }
   const failures: unknown[] = []
   for (;;) {
     const found = await findUnservedHolds(database, holds.node, holds.serving, holdsMax)
     // Those that were placed since then are served now.
     const reopened = found.filter(({ requestId }) => !holds.isServing(requestId))
-    const ends = await Promise.allSettled(reopened.map((hold) => endAgain(holds, hold)))
+    const ends = await Promise.allSettled(reopened.map((hold) => endAgain(holds, hold, onUnpriced)))
     for (const end of ends) {
       if (end.status === 'rejected') failures.push(end.reason)
       else if (end.value !== undefined) count[end.value] += 1
@@ -37,8 +41,13 @@ export async function endReopenedHolds(database: Database, holds: Holds): Promis
 }
 
 /** Undefined when it had ended meanwhile. */
-async function endAgain(holds: Holds, hold: OrphanedHold): Promise<'same' | 'checkpoint' | undefined> {
+async function endAgain(
+  holds: Holds,
+  hold: OrphanedHold,
+  onUnpriced: (hold: OrphanedHold) => void,
+): Promise<'same' | 'checkpoint' | undefined> {
   const same = await holds.endAgain(hold.requestId)
+  if (same === undefined && hold.prices === undefined) onUnpriced(hold)
   const end = same ?? (await holds.end(chargeOrphan(hold)))
   if (!end.endedNow) return undefined
   return same === undefined ? 'checkpoint' : 'same'

@@ -42,8 +42,9 @@ export type OrphanedHold = {
   readonly keyId: string
   readonly quote: bigint
   readonly extended: bigint
-  readonly inputPerMillion: bigint
-  readonly outputPerMillion: bigint
+  readonly priceVersion: string
+  /** Undefined when the ledger does not know the prices of the hold's version: only a void is correct then. */
+  readonly prices: { readonly inputPerMillion: bigint; readonly outputPerMillion: bigint } | undefined
   readonly checkpoint: { readonly promptTokens: number; readonly completionTokens: number } | undefined
   /** The cost of the completed searches. */
   readonly searchCost: bigint
@@ -78,13 +79,14 @@ export async function findUnservedHolds(
 }
 
 const selectHolds = `
-     select h.id, h.partition, h.account_id, h.key_id, h.quote, h.extended, p.input_per_million, p.output_per_million,
-            h.prompt_tokens, h.completion_tokens, t.search_cost, t.search_calls, t.fetch_calls,
+     select h.id, h.partition, h.account_id, h.key_id, h.quote, h.extended, h.price_version, p.input_per_million,
+            p.output_per_million, h.prompt_tokens, h.completion_tokens, t.search_cost, t.search_calls, t.fetch_calls,
             -- The database may have been stopped for months, or the clock may have jumped: an integer of milliseconds overflows
             -- after 25 days.
             least(greatest(extract(epoch from clock_timestamp() - h.created_at) * 1000, 0), 2147483647)::int as age_ms
        from holds h
-       join prices p on p.version = h.price_version and p.model = h.model
+       -- A hold without known prices must end, too: it is void.
+       left join prices p on p.version = h.price_version and p.model = h.model
        cross join lateral (select coalesce(sum((x.value->>'cost')::bigint), 0)::bigint as search_cost,
                                   (count(*) filter (where x.value->>'kind' = 'search'))::int as search_calls,
                                   (count(*) filter (where x.value->>'kind' = 'fetch'))::int as fetch_calls
@@ -118,8 +120,9 @@ type OrphanRow = {
   readonly key_id: string
   readonly quote: bigint
   readonly extended: bigint
-  readonly input_per_million: bigint
-  readonly output_per_million: bigint
+  readonly price_version: string
+  readonly input_per_million: bigint | null
+  readonly output_per_million: bigint | null
   readonly prompt_tokens: number | null
   readonly completion_tokens: number | null
   readonly search_cost: bigint
@@ -136,8 +139,11 @@ function readOrphan(row: OrphanRow): OrphanedHold {
     keyId: row.key_id,
     quote: row.quote,
     extended: row.extended,
-    inputPerMillion: row.input_per_million,
-    outputPerMillion: row.output_per_million,
+    priceVersion: row.price_version,
+    prices:
+      row.input_per_million === null
+        ? undefined
+        : { inputPerMillion: row.input_per_million, outputPerMillion: row.output_per_million! },
     checkpoint:
       row.prompt_tokens === null
         ? undefined

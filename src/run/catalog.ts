@@ -26,6 +26,9 @@ export type Catalog = {
   readonly warnings: readonly string[]
 }
 
+/** The catalog in use: a reload replaces its providers, never its prices. */
+export type LiveCatalog = { current: Catalog }
+
 /** Reads MODELS_FILE and PROVIDERS_FILE. Throws an error with one line per mistake. */
 export function loadCatalog(config: Config): Catalog {
   if (config.providersFile === undefined) return catalogOf(readModelEntries(config.modelsFile), undefined)

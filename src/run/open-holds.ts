@@ -8,6 +8,7 @@ import { endReopenedHolds, type ReopenedHolds } from '../jobs/end-reopened-holds
 import { every } from '../jobs/every.ts'
 import { keepLease } from '../jobs/keep-lease.ts'
 import { Holds } from '../ledger/holds.ts'
+import type { OrphanedHold } from '../ledger/nodes.ts'
 import type { Observer } from '../observe/observer.ts'
 import type { Failpoint } from '../process/failpoints.ts'
 import type { Databases } from './databases.ts'
@@ -72,12 +73,17 @@ export async function openHolds(
     if (reopened.same + reopened.checkpoint > 0) log.error(reopened, `${lost}: they were written again`)
     for (const err of failures) log.error({ err }, `${lost}, and one could not be written again`)
   }
+  const onUnpriced = ({ requestId, accountId, priceVersion }: OrphanedHold) =>
+    log.error(
+      { requestId, accountId, priceVersion },
+      'the prices of an open request are not in the ledger: it is void. Start all processes with the same models',
+    )
   const orphans = every(
     Math.ceil(config.leaseMs / 2),
     async () => {
       const canTellDeadNodes = await lease.renew()
-      report(await endReopenedHolds(database, holds))
-      if (canTellDeadNodes) await endOrphanedHolds(database, holds)
+      report(await endReopenedHolds(database, holds, onUnpriced))
+      if (canTellDeadNodes) await endOrphanedHolds(database, holds, onUnpriced)
     },
     (error) => log.error({ err: error }, 'orphaned holds could not be ended'),
   )

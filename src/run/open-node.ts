@@ -5,7 +5,7 @@ import { drain, serveUntilNoticed } from '../http/server.ts'
 import { armFailpoint } from '../process/failpoints.ts'
 import type { SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import type { WebTools } from '../tools/web-tools.ts'
-import { type Catalog, routingTable } from './catalog.ts'
+import { type Catalog, type LiveCatalog, routingTable } from './catalog.ts'
 import { openChainServices } from './chain-services.ts'
 import type { ControlActions } from './control.ts'
 import type { Databases } from './databases.ts'
@@ -78,7 +78,7 @@ export function serveNode(
   context: StartContext,
   parts: Omit<NodeParts, 'stopping'>,
   port: OpenedServer,
-  catalog: Catalog,
+  catalog: LiveCatalog,
 ): ServingNode {
   const { config, stack } = context
   const { router, retries } = parts

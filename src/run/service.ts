@@ -75,11 +75,16 @@ async function start(context: StartContext, options: StartOptions): Promise<Serv
   const port = await openPort(context)
   const { publicUrl } = port
   const money = await startSettlementServices({ ...context, databases, publicUrl }, sandbox)
-  const others = await startOthers(context, { databaseUrl: databases.url, sandbox, money, publicUrl }, port)
+  const live = { current: catalog }
+  const others = await startOthers(
+    context,
+    () => ({ databaseUrl: databases.url, sandbox, money, publicUrl, catalog: live.current }),
+    port,
+  )
   const sharedPort = config.webProcesses > 1 ? { processNumber: 1, samplesOfAll: () => actions.samples() } : undefined
   const ground = { catalog, databases, sandbox, money, publicUrl, sharedPort }
   const parts = await openNode(context, ground, { web, retryGrace, ratesNow })
-  const node = serveNode(context, parts, port, catalog)
+  const node = serveNode(context, parts, port, live)
   const actions = actionsOfAll(node, others)
   publishControl(context, await openControl(context, actions))
   const { metrics } = parts.observer
@@ -106,12 +111,11 @@ async function start(context: StartContext, options: StartOptions): Promise<Serv
 /** Starts the other web processes of this machine. Secrets that they have no use for are not passed on. */
 function startOthers(
   context: StartContext,
-  ground: Omit<WebSettings, 'config' | 'processNumber'>,
-  { port }: OpenedServer,
+  ground: () => Omit<WebSettings, 'config' | 'processNumber'>,
+  { port, publicUrl }: OpenedServer,
 ): Promise<WebProcesses> {
-  const { publicUrl } = ground
   const config = { ...context.config, port, publicUrl, masterKey: undefined, mail: undefined, failpoint: undefined }
-  return WebProcesses.start(context, { ...ground, config })
+  return WebProcesses.start(context, () => ({ ...ground(), config }))
 }
 
 /** What can be asked of the web processes of this machine together. */

@@ -5,7 +5,7 @@ import { packageVersion } from '../process/package-version.ts'
 import { Router } from '../providers/router.ts'
 import type { RoutingTable } from '../providers/routes.ts'
 import { createWebTools, type WebTools } from '../tools/web-tools.ts'
-import { type Catalog, loadCatalog, routingTable } from './catalog.ts'
+import { type LiveCatalog, loadCatalog, routingTable } from './catalog.ts'
 import type { StartContext } from './start-context.ts'
 
 /** Opens the router over the models' providers. */
@@ -26,16 +26,17 @@ export function openRouter({ log, stack }: StartContext, table: RoutingTable): R
 export function reloadProviders(
   { config, log }: Pick<StartContext, 'config' | 'log'>,
   router: Router,
-  { prices }: Catalog,
+  live: LiveCatalog,
 ): readonly string[] {
   if (config.providersFile === undefined) throw new InvalidConfigError('PROVIDERS_FILE is not set: nothing to reload.')
   const catalog = loadCatalog(config)
-  if (!isDeepStrictEqual(catalog.prices, prices)) {
+  if (!isDeepStrictEqual(catalog.prices, live.current.prices)) {
     throw new InvalidConfigError(
       'PROVIDERS_FILE: models, prices or limits have changed. A reload replaces providers and upstreams only: restart the service.',
     )
   }
   router.use(routingTable(config, catalog, undefined))
+  live.current = catalog
   log.info({ providers: router.health.map(({ provider }) => provider) }, 'the providers were reloaded')
   return catalog.warnings
 }

@@ -1,7 +1,6 @@
 import { defaultGrace } from '../chat/attempts.ts'
 import { runAsChild, type StopCause } from '../process/child.ts'
 import { createLog } from '../process/log.ts'
-import { loadCatalog } from './catalog.ts'
 import { askControl, openControl } from './control.ts'
 import { openPools } from './databases.ts'
 import { openNode, type ServingNode, serveNode } from './open-node.ts'
@@ -15,11 +14,10 @@ let node: ServingNode | undefined
 
 runAsChild({ title: 'penny-web', isInBackground: false, start, stop })
 
-async function start({ config, databaseUrl, processNumber, ...given }: WebSettings): Promise<WebReady> {
+async function start({ config, databaseUrl, processNumber, catalog, ...given }: WebSettings): Promise<WebReady> {
   const log = createLog(config.logLevel, config.dataDir)
   stack.defer(() => log.flush())
   const context = { config, log, stack, onProgress: () => {}, signal: undefined }
-  const catalog = loadCatalog(config)
   const databases = openPools(context, databaseUrl)
   const sharedPort = {
     processNumber,
@@ -27,7 +25,7 @@ async function start({ config, databaseUrl, processNumber, ...given }: WebSettin
   }
   const parts = await openNode(context, { ...given, catalog, databases, sharedPort }, { retryGrace: defaultGrace })
   // Last: as soon as this process listens, it gets requests of customers.
-  node = serveNode(context, parts, await openPort(context), catalog)
+  node = serveNode(context, parts, await openPort(context), { current: catalog })
   return { control: await openControl(context, node.actions) }
 }
 

@@ -4,6 +4,7 @@ import { reasonOf } from '../errors.ts'
 import { type SupervisedChild, supervise } from '../process/supervisor.ts'
 import type { ProviderHealth } from '../providers/provider.ts'
 import type { SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
+import type { Catalog } from './catalog.ts'
 import { askProcess, type ControlAddress, type ControlAnswer } from './control.ts'
 import type { StartContext } from './start-context.ts'
 
@@ -11,6 +12,11 @@ import type { StartContext } from './start-context.ts'
 export type WebSettings = {
   readonly config: Config
   readonly databaseUrl: string
+  /**
+   * The models and providers of the first process. A process that starts again must not read the files, which may have been edited: its
+   * prices would be unknown to the ledger, and its first charge would freeze it.
+   */
+  readonly catalog: Catalog
   readonly sandbox: SandboxReady | undefined
   readonly money: SettlementEndpoints | undefined
   readonly publicUrl: string
@@ -38,7 +44,7 @@ export class WebProcesses {
 
   static async start(
     { config, log, stack, onProgress, signal }: StartContext,
-    settings: Omit<WebSettings, 'processNumber'>,
+    settings: () => Omit<WebSettings, 'processNumber'>,
   ): Promise<WebProcesses> {
     const numbers = Array.from({ length: config.webProcesses - 1 }, (_, index) => index + 2)
     if (numbers.length > 0) onProgress(`Starting ${config.webProcesses} web processes.`)
@@ -49,7 +55,7 @@ export class WebProcesses {
         readyMsMax: config.childStartMs,
         stopMsMax: config.shutdownDelayMs + config.drainMs + lastWritesMs,
         module: new URL('./web-process.ts', import.meta.url),
-        settings: () => ({ ...settings, processNumber }),
+        settings: () => ({ ...settings(), processNumber }),
         onRestart: (exit) => log.error({ exit, process: processNumber }, 'a web process exited; restarting it'),
       })
       stack.defer(() => child.stop())

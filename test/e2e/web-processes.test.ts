@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
-import { readFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { parseMetrics } from '../support/prometheus.ts'
 import { answers, completed, created, startScriptedUpstream, text } from '../support/scripted-upstream.ts'
@@ -10,10 +12,13 @@ import { until } from '../support/until.ts'
 
 const requests = 60
 const processes = ['1', '2', '3']
+const folder = mkdtempSync(join(tmpdir(), 'penny-models-'))
+const modelsFile = join(folder, 'models.json')
+writeModels('1.00')
 const upstream = await startScriptedUpstream()
 const service = await startTestService({
   upstreamUrl: upstream.url,
-  environment: { WEB_PROCESSES: '3', DRAIN_MS: '60000' },
+  environment: { WEB_PROCESSES: '3', DRAIN_MS: '60000', MODELS_FILE: modelsFile },
 })
 const account = await service.openAccount('10')
 let stopped: Promise<void> | undefined
@@ -21,6 +26,7 @@ const stop = () => (stopped ??= service.stop())
 after(async () => {
   await stop()
   await upstream.close()
+  rmSync(folder, { recursive: true })
 })
 
 test('connections are spread over all processes, and any of them reports the metrics of all', async () => {
@@ -59,6 +65,25 @@ test('a killed process is started again, and the requests that it served are end
   assert.equal(webPids().includes(killed!), false)
 })
 
+// At other prices than the ledger knows, its first charge would freeze the ledger for everybody.
+test('a process that starts again after MODELS_FILE was edited sells at the prices of the others', async () => {
+  writeModels('2.00')
+  const [killed] = webPids()
+  process.kill(killed!, 'SIGKILL')
+  upstream.answer = answers(created, text('Hi'), completed())
+  // Connections that the killed process had not accepted yet are reset.
+  await until(async () => {
+    await ask(false).catch(() => undefined)
+    const counts = webPids().includes(killed!) ? undefined : await countByProcess().catch(() => undefined)
+    return counts?.size === processes.length
+  })
+  const rows = await service.database.query(
+    `select distinct r.price_version = p.version as is_known from requests r
+       left join prices p on p.version = r.price_version and p.model = r.model`,
+  )
+  assert.deepEqual(rows, [{ is_known: true }])
+})
+
 test('a stop lets the streams of all processes finish', async () => {
   const { streams, finish } = await openStreams()
   const stopping = stop()
@@ -85,6 +110,11 @@ async function openStreams() {
     end()
   }
   return { streams: await Promise.all(Array.from({ length: requests }, () => ask(true))), finish }
+}
+
+function writeModels(inputPerMillion: string): void {
+  const model = { id: 'penny', input_per_million: inputPerMillion, output_per_million: '5.00', max_output_tokens: 1000 }
+  writeFileSync(modelsFile, JSON.stringify([model]))
 }
 
 /** The processes beside this one. */
