@@ -7,10 +7,11 @@ create function claim_replay(
 ) returns table (state text, attempt_id uuid, attempt_node uuid, attempt_answer text)
 language plpgsql as $$
 declare
-  v_replay  replays;
-  v_attempt request_log;
-  v_newest  request_log;
-  v_now     timestamptz;
+  v_replay    replays;
+  v_attempt   request_log;
+  v_newest    request_log;
+  v_newest_id uuid;
+  v_now       timestamptz;
 begin
   loop
     insert into replays (partition, account_id, key_hash, body_hash, request_id, key_id, node, is_keyed)
@@ -24,11 +25,8 @@ begin
   v_now := clock_timestamp();
   select * into v_attempt from request_log r where r.partition = p_partition and r.id = v_replay.request_id;
   if p_attempt_hash is not null and (v_attempt.id is not null or v_replay.request_id = p_request_id) then
-    select * into v_newest from request_log r
-      where r.partition = p_partition and r.account_id = p_account_id and r.key_id = p_key_id and r.body_hash = p_attempt_hash
-        and r.status <> 'refused' and (r.ended_at is null or r.ended_at > v_now - interval '60 seconds')
-      -- Not by id: ids contain the clock of the node that made them.
-      order by r.created_at desc, r.id desc limit 1;
+    v_newest_id := newest_attempt(p_partition, p_account_id, p_key_id, p_attempt_hash, v_now);
+    select * into v_newest from request_log r where r.partition = p_partition and r.id = v_newest_id;
     if coalesce(v_newest.id, p_request_id) <> v_replay.request_id then
       update replays p set request_id = coalesce(v_newest.id, p_request_id), node = coalesce(v_newest.node, p_node),
              answer = null, earlier_id = null, wanted_at = null, created_at = v_now
