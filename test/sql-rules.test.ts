@@ -50,6 +50,8 @@ const withoutAccountLock: Readonly<Record<string, string>> = {
 const beforeTheLock: Readonly<Record<string, RegExp>> = {
   // Refuses a batch that names a request twice before anything is locked.
   end_requests: /if cardinality\(v_ids\).*?end if;/s,
+  // Nearly every retry key has one attempt, and there is nothing to refund.
+  refund_attempt: /if not exists .*?end if;/s,
   // Nearly always nobody listens, and there is nothing to lock for.
   write_events: /if not exists .*?end if;/s,
 }

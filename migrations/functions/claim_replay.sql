@@ -5,7 +5,9 @@ create function claim_replay(
   p_partition smallint, p_account_id uuid, p_key_id uuid, p_key_hash bytea, p_body_hash bytea, p_request_id uuid, p_node uuid,
   p_attempt_hash bigint, p_answerless uuid
 ) returns table (state text, attempt_id uuid, attempt_node uuid, attempt_answer text)
-language plpgsql as $$
+language plpgsql
+set lock_timeout = '200ms'
+as $$
 declare
   v_replay    replays;
   v_attempt   request_log;

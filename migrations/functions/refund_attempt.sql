@@ -1,8 +1,11 @@
 -- Refunds the attempt that a retry replaced, once the retry was delivered: at most the retry's charge and the rest of the attempt's
 -- charge, for at most 2 % of the account's requests in an hour (but five are always possible). Only buffered attempts whose client
--- left: output that was streamed to a client is never refunded. Returns the refund.
+-- left: output that was streamed to a client is never refunded. Returns the refund. Gives up on an account that another session keeps
+-- locked.
 create function refund_attempt(p_partition smallint, p_account_id uuid, p_key_hash bytea, p_retry_id uuid) returns bigint
-language plpgsql as $$
+language plpgsql
+set lock_timeout = '200ms'
+as $$
 declare
   v_now     timestamptz;
   v_hour    timestamptz;
@@ -11,6 +14,11 @@ declare
   v_attempt requests;
   v_back    bigint;
 begin
+  -- Nearly every retry key has one attempt: nothing to lock for. The attempt that a request replaces is set when it claims its key.
+  if not exists (select from replays p where p.partition = p_partition and p.account_id = p_account_id and p.key_hash = p_key_hash
+                                         and p.request_id = p_retry_id and p.earlier_id is not null) then
+    return 0;
+  end if;
   perform lock_accounts(p_partition, array[p_account_id]);
   v_now := clock_timestamp();
   v_hour := date_trunc('hour', v_now, 'UTC');

@@ -1,9 +1,10 @@
 import { createHash } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AccountRef } from '../db/account-ref.ts'
-import { type Database, isTransient } from '../db/database.ts'
+import { type Database, isLockTimeout, isTransient } from '../db/database.ts'
 import { retry } from '../db/retry.ts'
 import { ServiceError } from '../errors.ts'
+import { AccountTurns } from '../fairness/turns.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import {
   awaitReplay,
@@ -56,6 +57,9 @@ const pollMs = 500
 const pollsMax = 1_200
 const joinedMax = 10
 const idempotencyKeyMax = 255
+/** Half of the connections of the pool. What waits for a turn is bounded by the requests that the node accepts. */
+const claimsPerAccountMax = 2
+const writesPerAccountMax = 4
 
 export type RetriesOptions = {
   readonly database: Database
@@ -81,6 +85,9 @@ export class Retries {
   readonly #refused: RefusedAttempts
   /** How many retries wait on this node, by the attempt they wait for. */
   readonly #waiting = new Map<RequestId, number>()
+  // These calls are not batched: without a limit one account could occupy all connections, also with calls that wait for its lock.
+  readonly #claimTurns = new AccountTurns(claimsPerAccountMax, Number.POSITIVE_INFINITY)
+  readonly #writeTurns = new AccountTurns(writesPerAccountMax, Number.POSITIVE_INFINITY)
 
   constructor(options: RetriesOptions) {
     this.#options = options
@@ -149,14 +156,14 @@ export class Retries {
   }
 
   async #claim(key: ReplayKey, requestId: RequestId): Promise<RetryDecision> {
-    const { database, node } = this.#options
+    const { node } = this.#options
     // Open the attempt before the claim is visible: another retry on this node must find it.
     const attempt = this.#attempts.open(requestId, key.payer)
     const own = { requestId, node }
     try {
-      let claim = await claimReplay(database, key, own)
+      let claim = await this.#claimReplay(key, own)
       if (claim.state === 'running' && claim.node === node && this.#attempts.find(claim.requestId) === undefined)
-        claim = await claimReplay(database, key, own, claim.requestId)
+        claim = await this.#claimReplay(key, own, claim.requestId)
       if (claim.state === 'claimed') return { own: this.#claimed(key, attempt) }
       attempt.close(undefined)
       if (claim.state === 'answered') return { replay: readRecording(claim.answer) }
@@ -166,6 +173,12 @@ export class Retries {
       attempt.close(undefined)
       throw error
     }
+  }
+
+  #claimReplay(key: ReplayKey, own: { requestId: RequestId; node: string }, answerless?: RequestId) {
+    const claim = () => claimReplay(this.#options.database, key, own, answerless)
+    const claimInTurn = () => this.#claimTurns.take(key.payer.accountId, claim)
+    return retry(claimInTurn, (error, tries) => isLockTimeout(error) && tries < claimTriesMax)
   }
 
   async #poll(
@@ -205,13 +218,15 @@ export class Retries {
   #claimed(key: ReplayKey, attempt: Attempt): OwnAttempt {
     const { ledger } = this.#options
     const { requestId } = attempt
+    const write = <Result>(work: () => Promise<Result>) =>
+      writeSurely(() => this.#writeTurns.take(key.payer.accountId, work))
     return {
       attempt,
       attemptHash: key.attemptHash,
-      delivered: async () => void (await writeSurely(() => refundAttempt(ledger, key, requestId))),
+      delivered: async () => void (await write(() => refundAttempt(ledger, key, requestId))),
       close: async (recording) => {
         try {
-          await writeSurely(() => closeReplay(ledger, key, requestId, toAnswer(recording)))
+          await write(() => closeReplay(ledger, key, requestId, toAnswer(recording)))
         } finally {
           attempt.close(recording)
         }
@@ -229,7 +244,10 @@ const unmarked: OwnAttempt = {
   expectRetry() {},
 }
 
-/** About half a minute in total. */
+/** About five seconds, when another session keeps the retry key locked. */
+const claimTriesMax = 10
+
+/** About half a minute in total, 45 seconds while the account is locked. */
 const writeTriesMax = 64
 
 /** Retries the write: without it the customer pays twice, or waits for an answer that never comes. */

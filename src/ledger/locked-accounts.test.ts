@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { type TestContext, test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
 import {
@@ -6,6 +7,7 @@ import {
   codeOf,
   hold,
   holdCall,
+  newReplayKey,
   openLedger,
   openPayer,
   partitions,
@@ -15,9 +17,11 @@ import {
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { until } from '../../test/support/until.ts'
 import { newWallet, payFor, signedPayment } from '../../test/support/wallet-payments.ts'
+import { isLockTimeout } from '../db/database.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import type { HoldDecision, Payer } from './hold-calls.ts'
 import type { Holds } from './holds.ts'
+import { claimReplay, refundAttempt } from './replays.ts'
 import { createRequestId } from './request-id.ts'
 import type { X402Wallet } from './wallet-accounts.ts'
 
@@ -125,6 +129,29 @@ async function serve(holds: Holds, payer: Payer): Promise<void> {
   holds.refuse(refusal(payer))
   assert.equal((await holds.end(charge(placed, 200n))).endedNow, true)
 }
+
+test('refunds of retries of a locked account delay no hold of another, and those without an earlier attempt do not wait', async (t) => {
+  const { database } = ledger
+  const [stuck, other] = await openPayers()
+  const first = newReplayKey(stuck)
+  const firstId = createRequestId(stuck.partition, Date.now())
+  await claimReplay(database, first, { requestId: firstId, node: randomUUID() })
+  const again = newReplayKey(stuck)
+  const againId = createRequestId(stuck.partition, Date.now())
+  await claimReplay(database, again, { requestId: againId, node: randomUUID() })
+  await database.query(
+    'update replays set earlier_id = $4 where partition = $1 and account_id = $2 and key_hash = $3 and earlier_id is null',
+    [stuck.partition, stuck.accountId, again.keyHash, firstId],
+  )
+  const holds = await openLedger(database, { waitMsMax: 10_000 })
+  await lockAccount(t, stuck)
+  const refunds = Array.from({ length: 16 }, () => refundAttempt(database, again, againId))
+  const refunded = Promise.allSettled(refunds)
+  // Throws when it takes longer than `waitMsMax`.
+  await holds.end(voided(await hold(holds, other!, 100n)))
+  assert.equal(await refundAttempt(database, first, firstId), 0n)
+  for (const refund of await refunded) assert.ok(refund.status === 'rejected' && isLockTimeout(refund.reason))
+})
 
 test('an end that waits for a locked account is charged once, however long that takes', async (t) => {
   const holds = await openLedger(ledger.database, patient)

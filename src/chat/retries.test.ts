@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { test } from 'node:test'
+import { atEnd } from '../../test/support/at-end.ts'
+import { openPayer } from '../../test/support/ledger.ts'
+import { testDatabase } from '../../test/support/postgres.ts'
+import { until } from '../../test/support/until.ts'
+import { createRequestId } from '../ledger/request-id.ts'
+import { defaultGrace } from './attempts.ts'
+import { Retries } from './retries.ts'
+
+const retriesMax = 12
+const connectionsMax = 4
+
+// Otherwise the retries of one account could wait for its lock on every connection that holds and ends need.
+test(`refunds of one locked account occupy at most ${connectionsMax} connections, and are made when it is unlocked`, async (t) => {
+  const { database, drop } = await testDatabase({ poolMax: retriesMax + 4 })
+  atEnd(t, drop)
+  const payer = await openPayer(database, 0n)
+  const { partition, accountId } = payer
+  const now = () => performance.now()
+  const retries = new Retries({ database, ledger: database, node: randomUUID(), grace: defaultGrace, now })
+  const decisions = await Promise.all(
+    Array.from({ length: retriesMax }, (_, index) => {
+      const marks = { payer, body: Buffer.from('{}'), idempotencyKey: `${index}`, retryCount: undefined }
+      return retries.decide(marks, createRequestId(partition, Date.now()))
+    }),
+  )
+  await database.query('update replays set earlier_id = $3 where partition = $1 and account_id = $2', [
+    partition,
+    accountId,
+    randomUUID(),
+  ])
+  const delivered = await database.transaction(async (connection) => {
+    await connection.query('select from accounts where partition = $1 and id = $2 for no key update', [
+      partition,
+      accountId,
+    ])
+    const delivering = decisions.map((decision) => ('own' in decision ? decision.own.delivered() : undefined))
+    await until(async () => {
+      const [active] = await database.query<{ count: number }>(
+        `select count(*)::int as count from pg_stat_activity
+          where datname = current_database() and state = 'active' and query like 'select refund_attempt%'`,
+      )
+      assert.ok(active!.count <= connectionsMax, `${active!.count} connections`)
+      return active!.count === connectionsMax
+    })
+    return delivering
+  })
+  await Promise.all(delivered)
+  for (const decision of decisions) if ('own' in decision) await decision.own.close(undefined)
+})
