@@ -6,6 +6,7 @@ import {
   createKey,
   findKey,
   type KeyChanges,
+  KeyRevokedForGoodError,
   keysPerAccountMax,
   listKeys,
   type NewApiKey,
@@ -298,12 +299,5 @@ export class TooManyKeysError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
     super(`The account has ${keysPerAccountMax} keys, which is the maximum.`)
-  }
-}
-
-export class KeyRevokedForGoodError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super('This key was revoked and cannot be changed. Create a new one.')
   }
 }

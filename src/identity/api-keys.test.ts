@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { assertBooksBalance } from '../../test/support/audit.ts'
 import {
@@ -16,9 +17,11 @@ import { ledgerSuite } from '../../test/support/suites.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import { fromAtomic, parse } from '../money/usdc.ts'
 import { hashApiKey } from './api-key-format.ts'
-import { createKey, listKeys, revokeKey, updateKey } from './api-keys.ts'
+import { createKey, KeyRevokedForGoodError, listKeys, revokeKey, updateKey } from './api-keys.ts'
 import { KeyFinder } from './key-finder.ts'
 import { noOptions } from './key-options.ts'
+import { MemberLimitError } from './member-limit.ts'
+import { addMember } from './members.ts'
 
 const ledger = ledgerSuite()
 
@@ -161,6 +164,32 @@ test('a window is changed at most once a minute, and a refused change leaves the
   const [key] = await listKeys(database, payer.accountId)
   assert.deepEqual([key?.name, key?.limitWindow], ['daily', 'day'])
   await changeWindowNow(payer, 'month')
+})
+
+// In a window of today the old spend would not count, and the member could spend the limit once more.
+test('a key that is revoked and given another window concurrently still counts towards the limit of its member', async () => {
+  const { database } = ledger
+  const limit = fromAtomic(1_000n)
+  const { partition, accountId } = await openPayer(database, 10_000n)
+  const personId = randomUUID()
+  await database.query('insert into people (id, name) values ($1, $2)', [personId, 'Member'])
+  await database.transaction((connection) =>
+    addMember(connection, { partition, accountId }, { personId, role: 'developer', limit }),
+  )
+  const create = () => createKey(database, { partition, accountId, name: 'mine', limit, madeBy: personId })
+  const { id: keyId } = await create()
+  const holds = await openLedger(database)
+  const spent = await hold(holds, { partition, accountId, keyId }, 1_000n)
+  await holds.end(charge(spent, 1_000n))
+  const weekAgo = new Date(Date.now() - 7 * 86_400_000)
+  await database.query('update requests set created_at = $2, ended_at = $2 where id = $1', [spent.requestId, weekAgo])
+  await database.query(
+    "update usage_hours set hour = date_trunc('hour', $2::timestamptz, 'UTC') where account_id = $1",
+    [accountId, weekAgo],
+  )
+  await Promise.allSettled([revokeKey(database, keyId), updateKey(database, keyId, { limitWindow: 'day' })])
+  await assert.rejects(create(), MemberLimitError)
+  await assert.rejects(updateKey(database, keyId, { limitWindow: 'day' }), KeyRevokedForGoodError)
 })
 
 test('the ledger balances after windows change while requests are held and charged', async () => {

@@ -244,15 +244,14 @@ export type KeyChanges = {
   readonly limit?: Usdc | null | undefined
   readonly limitWindow?: LimitWindow | undefined
   readonly expiresAt?: Date | null | undefined
-  /** Has no effect on a revoked key. */
   readonly disabled?: boolean | undefined
   readonly options?: OptionChanges | undefined
 }
 
 /**
  * Changes a key for new requests. A limit below what is already spent and held refuses new requests; open requests complete. False
- * when there is no such key. Changes nothing and throws `WindowChangedError` when the window was changed less than a minute ago, or
- * `MemberLimitError` when the keys of its member could then spend more than the member's limit.
+ * when there is no such key. Changes nothing and throws `KeyRevokedForGoodError` for a revoked key, `WindowChangedError` when the window
+ * was changed less than a minute ago, or `MemberLimitError` when the keys of its member could then spend more than the member's limit.
  */
 export async function updateKey(
   database: Database,
@@ -264,6 +263,9 @@ export async function updateKey(
   const old = limitWindow === undefined ? undefined : await sumOldSpend(database, keyId, limitWindow)
   return withLockedKey(database, keyId, async (connection, account) => {
     const { partition, accountId } = account
+    // In another window the spend of a revoked key would no longer count towards its member's limit.
+    const { revokedAt, disabled } = (await findKey(connection, account, keyId))!
+    if (revokedAt !== undefined && !disabled) throw new KeyRevokedForGoodError()
     if (limitWindow !== undefined && old !== undefined) {
       const [changed] = await connection.query<{ wait_ms: number }>(
         'select change_limit_window($1, $2, $3, $4, $5, $6, $7) as wait_ms',
@@ -276,9 +278,8 @@ export async function updateKey(
               limit_amount = case when $4 then $5::bigint else limit_amount end,
               limit_reached_at = case when not $4 then limit_reached_at end,
               expires_at = case when $6 then $7::timestamptz else expires_at end,
-              revoked_at = case when $8::boolean is null or (revoked_at is not null and not disabled) then revoked_at
-                                when $8 then coalesce(revoked_at, $14) end,
-              disabled = case when revoked_at is not null and not disabled then false else coalesce($8, disabled) end,
+              revoked_at = case when $8::boolean is null then revoked_at when $8 then coalesce(revoked_at, $14) end,
+              disabled = coalesce($8, disabled),
               allowed_models = coalesce($9, allowed_models),
               max_request_cost = case when $10 then $11::bigint else max_request_cost end,
               web_tools = coalesce($12, web_tools),
@@ -433,6 +434,13 @@ export class X402KeyError extends ServiceError {
     super(
       'This is the wallet’s own key: it has no secret to rotate and cannot be revoked. Disable it, or set a limit. For API requests create another key.',
     )
+  }
+}
+
+export class KeyRevokedForGoodError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super('This key was revoked and cannot be changed. Create a new one.')
   }
 }
 
