@@ -133,7 +133,8 @@ test('a hold whose prices the ledger does not know is void, also with a checkpoi
   await ledger.database.query("update holds set price_version = 'unknown' where id = $1", [requestId])
   await die()
   const unpriced: string[] = []
-  assert.equal(await endOrphanedHolds(ledger.database, second, ({ requestId: id }) => unpriced.push(id)), 1)
+  const onUnpriced = ({ requestId: id }: { readonly requestId: string }) => unpriced.push(id)
+  assert.equal(await endOrphanedHolds(ledger.database, second, { onUnpriced }), 1)
   assert.deepEqual(unpriced, [requestId])
   assert.deepEqual(await rowOf(requestId), { status: 'failed', voided: true, charged: 0n, error_code: 'interrupted' })
   assert.equal((await findAccount(ledger.database, payer.partition, payer.accountId))?.spendable, 5_000n)

@@ -5,19 +5,25 @@ import { findOrphanedHolds, forgetDeadNodes, type OrphanedHold } from '../ledger
 
 const orphansMax = 500
 
+export type OrphanOptions = {
+  /** False: only of nodes that released their lease. Others may be alive and could not renew it. */
+  readonly withExpired?: boolean
+  /** Gets the holds that are void because the ledger does not know their prices. */
+  readonly onUnpriced?: (orphan: OrphanedHold) => void
+}
+
 /**
  * Ends requests of nodes whose lease has expired: at their last checkpoint, or as a void without one. Several nodes may run it
  * concurrently: a request ends once. A request that cannot be ended does not block the others. Returns how many were ended.
- * `onUnpriced` gets the holds that are void because the ledger does not know their prices.
  */
 export async function endOrphanedHolds(
   database: Database,
   holds: Holds,
-  onUnpriced: (orphan: OrphanedHold) => void = () => {},
+  { withExpired = true, onUnpriced = () => {} }: OrphanOptions = {},
 ): Promise<number> {
   let count = 0
   for (;;) {
-    const found = await findOrphanedHolds(database, orphansMax)
+    const found = await findOrphanedHolds(database, orphansMax, withExpired)
     // After an outage longer than the lease all leases have expired, including this node's own.
     const orphans = found.filter(({ requestId }) => !holds.isServing(requestId))
     for (const orphan of orphans) if (orphan.prices === undefined) onUnpriced(orphan)

@@ -16,8 +16,8 @@ export type LeaseOptions = {
 
 export type Lease = {
   /**
-   * Renews the lease. Returns false for one lease period after finding it expired: the database was unreachable or this process was
-   * suspended, so live nodes may not have renewed theirs yet and would look dead.
+   * Renews the lease. Returns whether nodes with an expired lease are dead. False for one lease period after the start and after finding
+   * its own lease expired: the database may have been unreachable until now, so live nodes may not have renewed theirs yet.
    */
   renew(): Promise<boolean>
   /** Releases the lease: other nodes may end what this node still holds. */
@@ -34,13 +34,14 @@ export async function keepLease(options: LeaseOptions): Promise<Lease> {
   await renewLease(database, node, leaseMs)
   const pidFile = join(pidFolder(dataDir), node)
   await writeFile(pidFile, JSON.stringify({ pid: process.pid, host: hostname() } satisfies PidFile))
-  let lapsedMs = Number.NEGATIVE_INFINITY
+  // A node may start just after an outage, too.
+  let doubtfulSinceMs = performance.now()
   const renew = async () => {
     if (!(await renewLease(database, node, leaseMs))) {
-      lapsedMs = performance.now()
+      doubtfulSinceMs = performance.now()
       onLapsed()
     }
-    return performance.now() - lapsedMs > leaseMs
+    return performance.now() - doubtfulSinceMs > leaseMs
   }
   const timer = setInterval(() => void renew().catch(onError), Math.ceil(leaseMs / 3))
   return {

@@ -53,13 +53,17 @@ export type OrphanedHold = {
   readonly ageMs: number
 }
 
-/** Open requests of nodes whose lease has expired, oldest first. */
-export async function findOrphanedHolds(database: Database, rowsMax: number): Promise<readonly OrphanedHold[]> {
+/** Open requests of dead nodes, oldest first: of nodes that released their lease or, with `withExpired`, whose lease has expired. */
+export async function findOrphanedHolds(
+  database: Database,
+  rowsMax: number,
+  withExpired: boolean,
+): Promise<readonly OrphanedHold[]> {
   const rows = await database.query<OrphanRow>(
     `${selectHolds} left join nodes n on n.id = h.node
-      where n.id is null or n.lease_until < clock_timestamp()
+      where n.id is null or n.lease_until = '-infinity' or ($2 and n.lease_until < clock_timestamp())
       order by h.id limit $1`,
-    [rowsMax],
+    [rowsMax, withExpired],
   )
   return rows.map(readOrphan)
 }

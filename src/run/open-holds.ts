@@ -81,9 +81,9 @@ export async function openHolds(
   const orphans = every(
     Math.ceil(config.leaseMs / 2),
     async () => {
-      const canTellDeadNodes = await lease.renew()
+      const withExpired = await lease.renew()
       report(await endReopenedHolds(database, holds, onUnpriced))
-      if (canTellDeadNodes) await endOrphanedHolds(database, holds, onUnpriced)
+      await endOrphanedHolds(database, holds, { withExpired, onUnpriced })
     },
     (error) => log.error({ err: error }, 'orphaned holds could not be ended'),
   )
