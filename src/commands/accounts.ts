@@ -19,6 +19,7 @@ import { printAccountKey } from './account-key.ts'
 import { type Command, CommandError, type Invocation, type Output } from './command.ts'
 import { confirm, confirmUsage } from './confirm.ts'
 import { readUuid, refuseWordAfter } from './read-options.ts'
+import { withRetryId } from './retry-id.ts'
 import { readSellerBalance } from './seller-balance.ts'
 import { printRows } from './table.ts'
 import { whichAccount } from './which-account.ts'
@@ -155,11 +156,9 @@ async function adjust(database: Database, invocation: Invocation): Promise<void>
   const whom = amount > 0n ? `to ${account.name}` : `from ${account.name}`
   await confirm(invocation, `${what} ${format(amount > 0n ? amount : -amount)} USDC of credit ${whom} (${account.id})?`)
   const madeBy = `${userInfo().username}@${hostname()}`
-  const { decision, room } = await giveBack(
-    database,
-    account,
-    { id, amount, reason, madeBy, requestId: readRequest(options.request) },
-    () => readSellerBalance(config.dataDir),
+  const adjustment = { id, amount, reason, madeBy, requestId: readRequest(options.request) }
+  const { decision, room } = await withRetryId('adjustment', id, output, () =>
+    giveBack(database, account, adjustment, () => readSellerBalance(config.dataDir)),
   )
   if (decision === 'ledger_frozen') throw new CommandError('The ledger is frozen. penny audit shows why.')
   if (decision === 'exceeds_room')

@@ -11,6 +11,7 @@ import { SignerUnavailableError } from '../signer/signer-line.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { confirm, confirmOptions, confirmUsage } from './confirm.ts'
 import { readAmountOrAll, readUuid } from './read-options.ts'
+import { withRetryId } from './retry-id.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -65,10 +66,12 @@ export const withdrawCommand: Command = {
         })
       }
       const log = logged('withdrawal_requested', { withdrawal_id: id, amount: amount.toString() })
-      const order = await funds.withdraw(account, id, amount, log).catch((error: unknown) => {
-        throw error instanceof NoOwnerAddressError ? new CommandError(`${error.message} Use --to 0x….`) : error
+      const end = await withRetryId('withdrawal', id, output, async () => {
+        const order = await funds.withdraw(account, id, amount, log).catch((error: unknown) => {
+          throw error instanceof NoOwnerAddressError ? new CommandError(`${error.message} Use --to 0x….`) : error
+        })
+        return follow(database, order, output)
       })
-      const end = await follow(database, order, output)
       if (output.json) output.write(`${JSON.stringify(render(end))}\n`)
       return end.state === 'confirmed' ? 0 : 1
     })
