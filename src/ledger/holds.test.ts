@@ -53,6 +53,19 @@ test('from the second request on the payer authorizes about the true cost', asyn
   assert.deepEqual([account?.gateway, account?.credit, account?.spendable], [8_400n, 800n, 9_200n])
 })
 
+// The queue of other calls is bounded. A refused end would keep the hold until its node dies, and then charge too little.
+test('an end is accepted however many wait', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 10_000n)
+  const placed = await hold(holds, payer, 1_000n)
+  const unknown = Array.from({ length: 16_384 }, () =>
+    holds.end(voided({ ...placed, requestId: createRequestId(payer.partition, Date.now()) })),
+  )
+  const ended = await holds.end(charge(placed, 200n))
+  assert.deepEqual([ended.endedNow, ended.charged], [true, 200n])
+  await Promise.all(unknown)
+})
+
 test('a request whose caller gave up before its hold was sent is either held and ended, or refused, never both', async () => {
   const { database } = ledger
   const sending = Promise.withResolvers<void>()

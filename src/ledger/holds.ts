@@ -79,6 +79,7 @@ export class Holds {
     ...this.#ofKind('end'),
     laneOf,
     // Never refused: the money must be charged or released. The concurrent requests of this process are bounded.
+    queuedMax: Number.POSITIVE_INFINITY,
     groups: this.#byAccount((...call) => this.#statements.end(...call), Number.POSITIVE_INFINITY),
   })
   readonly #checkpoints = new PartitionQueues<CheckpointCall, void>({

@@ -16,6 +16,8 @@ export type PartitionQueuesOptions<Call, Result> = {
   readonly laneOf?: (call: Call) => number
   /** See `BatchQueue`. */
   readonly restMs?: number
+  /** The most calls that may wait; more are refused. */
+  readonly queuedMax?: number
   /** Groups of calls that lock their account. */
   readonly groups?: (partition: BatchPartition) => Groups<Call, Result>
 }
@@ -33,13 +35,14 @@ export class PartitionQueues<Call, Result> {
     const partition = this.#options.spansPartitions() ? null : partitionOfCall
     let queue = this.#queues.get(partition)
     if (queue === undefined) {
-      const { isRepeated = isTransient, laneOf, restMs, groups } = this.#options
+      const { isRepeated = isTransient, laneOf, restMs, queuedMax, groups } = this.#options
       const run = (calls: readonly Call[]) => this.#timed(partition, calls)
       queue = new BatchQueue({
         run,
         isOutcomeUnknown: isRepeated,
         ...(laneOf && { laneOf }),
         ...(restMs !== undefined && { restMs }),
+        ...(queuedMax !== undefined && { queuedMax }),
         groups: groups?.(partition),
       })
       this.#queues.set(partition, queue)
