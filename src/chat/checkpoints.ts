@@ -13,8 +13,10 @@ type OpenAnswer = {
   readonly admitted: AdmittedRequest
   readonly bill: Bill
   readonly usage: UsageSoFar
-  /** No client reads the answer now: a crash charges only what was delivered before. */
+  /** No client waits for the answer now. It is not counted. */
   readonly isPaused: () => boolean
+  /** The output is streamed to a client. While only retries wait for it, a crash charges what was delivered before. */
+  readonly isDelivered: () => boolean
 }
 
 /**
@@ -60,10 +62,10 @@ export class Checkpoints {
   async #writeOne(answer: OpenAnswer): Promise<void> {
     const { admitted, bill, usage } = answer
     // Before the first delivery a crash charges nothing, so there is nothing to save.
-    const isSaved = admitted.chat.stream && bill.outputStarted
+    const isSaved = answer.isDelivered() && bill.outputStarted
     if (answer.isPaused() || !(isSaved || bill.roundStarted)) return
     const count = await usage.read()
-    if (!isSaved || count === undefined || !this.#answers.has(answer) || answer.isPaused()) return
+    if (!isSaved || count === undefined || !this.#answers.has(answer) || !answer.isDelivered()) return
     const { promptTokens, completionTokens } = count
     const written = this.#answers.get(answer)
     if (written?.promptTokens === promptTokens && written.completionTokens === completionTokens) return

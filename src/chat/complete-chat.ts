@@ -31,6 +31,8 @@ export type Audience = {
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
   /** Retries can join this attempt after the client disconnects. */
   readonly attempt?: Attempt | undefined
+  /** With `attempt`: aborts when the connection that `deliver` writes to closes, whether or not a retry waits for the answer. */
+  readonly connectionSignal?: AbortSignal
 }
 
 export type ServingParts = LoopParts & {
@@ -58,8 +60,10 @@ export async function completeChat(
   const upstream = new UpstreamUse()
   const usage = new UsageSoFar(bill, parts.counting, admitted.sharesOf)
   const billWhenLeft = followLeaving(bill, audience.attempt)
+  const billWhenCut = followConnection(bill, audience.connectionSignal)
   const isPaused = () => audience.attempt?.isAbandoned === true
-  const unwatch = parts.checkpoints.watch({ admitted, bill, usage, isPaused })
+  const isDelivered = () => stream && audience.connectionSignal?.aborted !== true
+  const unwatch = parts.checkpoints.watch({ admitted, bill, usage, isPaused, isDelivered })
   using _open = parts.openRequests.begin(admitted.hold.payer.accountId, {
     quote: admitted.hold.quote,
     model: admitted.model.id,
@@ -74,10 +78,10 @@ export async function completeChat(
   // The upstream may have accepted the request since then, while a retry could still have come.
   if (bill.accepted) left?.noteAccepted()
   const served = left && !isStopped(audience.clientSignal) ? cancelled : reached
-  const charge = await chargeFor(
-    { hold: admitted.hold, stream, bill: left ?? bill, upstream, ...served },
-    parts.charging,
-  )
+  // Retries that joined receive nothing of a failed attempt: bill what its first client received.
+  const cut = served.outcome.status === 'failed' ? billWhenCut() : undefined
+  const billed = cut === undefined ? { ...served, bill: left ?? bill } : { ...served, bill: cut, usage: undefined }
+  const charge = await chargeFor({ hold: admitted.hold, stream, upstream, ...billed }, parts.charging)
   // A stream has already delivered what it charges. A buffered answer is delivered only once the charge is certain.
   const end = await admitted.watch.during(
     'charge',
@@ -112,6 +116,17 @@ function followLeaving(bill: Bill, attempt: Attempt | undefined): () => Bill | u
   if (attempt?.isAbandoned) take()
   if (attempt !== undefined) attempt.onAbandoned = take
   return () => left
+}
+
+/** A snapshot of the bill when the client's own connection closed: the output that was delivered. */
+function followConnection(bill: Bill, connectionSignal: AbortSignal | undefined): () => Bill | undefined {
+  let cut: Bill | undefined
+  const take = () => {
+    cut = bill.snapshot()
+  }
+  if (connectionSignal?.aborted) take()
+  else connectionSignal?.addEventListener('abort', take, { once: true })
+  return () => cut
 }
 
 /** The ledger's result. It differs from ours when another node ended the request first. */

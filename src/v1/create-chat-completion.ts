@@ -374,6 +374,7 @@ function audienceOf(
   else clientSignal.addEventListener('abort', leave, { once: true })
   return {
     clientSignal: attempt.signal,
+    connectionSignal: clientSignal,
     attempt,
     deliver(events) {
       attempt.recorder.add(events)

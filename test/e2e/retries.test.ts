@@ -8,6 +8,7 @@ import { assertBooksClosed } from '../support/audit.ts'
 import {
   completed,
   created,
+  failedEvent,
   type ScriptedUpstream,
   startScriptedUpstream,
   text,
@@ -33,7 +34,7 @@ const longGrace = { beforeOutputMs: 600_000, afterOutputMs: 600_000 }
 let upstream: ScriptedUpstream
 before(async () => {
   upstream = await startScriptedUpstream()
-  const environment = { STREAM_KEEPALIVE_MS: '50', KEEPALIVE_AFTER_MS: '2000' }
+  const environment = { STREAM_KEEPALIVE_MS: '50', KEEPALIVE_AFTER_MS: '2000', CHECKPOINT_MS: '50' }
   service = await startTestService({ upstreamUrl: upstream.url, environment, retryGrace: longGrace })
   other = await startTestService({ upstreamUrl: upstream.url, besideOf: service, environment, retryGrace: longGrace })
   hasty = await startTestService({ upstreamUrl: upstream.url, besideOf: service, environment, retryGrace: noGrace })
@@ -52,6 +53,8 @@ after(async () => {
 const messages = [{ role: 'user', content: 'What is a penny?' }]
 const question = { messages, ...withoutTools }
 const streamed = { ...question, stream: true }
+/** As our tokenizer counts it, with the framing. */
+const countedInput = 11
 
 test('the same Idempotency-Key and body get the stored answer and pay once, on any node, buffered and streamed', async () => {
   const account = await service.openAccount('25')
@@ -349,6 +352,54 @@ test('a retry joins the attempt under way, which goes on when its first client l
   assert.deepEqual(await chargesOf(account), ['35'])
 })
 
+for (const where of ['the same node', 'another node'] as const) {
+  test(`a stream that fails after its client left costs what that client received, although a retry on ${where} waits`, async () => {
+    const node = where === 'the same node' ? service : other
+    const account = await service.openAccount('25')
+    const begun = nextExchange()
+    const controller = new AbortController()
+    const first = postChat(service, account.apiKey, streamed, {
+      headers: idempotent('none'),
+      signal: controller.signal,
+    })
+    first.catch(() => {})
+    const unread = await begun
+    unread.send(created)
+    controller.abort()
+    const read = await cutStream(service, account, idempotent('some'))
+    for (const [exchange, key] of [
+      [unread, 'none'],
+      [read.exchange, 'some'],
+    ] as const) {
+      // Its headers come when it has joined.
+      const retry = await postChat(node, account.apiKey, streamed, { headers: idempotent(key) })
+      exchange.send(text(' four five six'), failedEvent())
+      exchange.end()
+      assert.match(await retry.text(), /"error":\{[^\n]*"code":"overloaded"/)
+    }
+    assert.deepEqual(await chargesOf(account), ['0', String(countedInput + 5 * 3)])
+  })
+}
+
+test('a checkpoint has no output that only a retry waits for: a crash does not charge it', async () => {
+  const account = await service.openAccount('25')
+  const cut = await cutStream(service, account, idempotent('crash'))
+  await postChat(service, account.apiKey, streamed, { headers: idempotent('crash') })
+  cut.exchange.send(text(' four five six'))
+  // Once a stream that began later has its second checkpoint, these words have been counted.
+  const begun = nextExchange()
+  const asked = postChat(service, account.apiKey, streamed)
+  const exchange = await begun
+  exchange.send(created, text('one'))
+  const id = (await asked).headers.get('x-router-request-id')!
+  await until(async () => (await checkpointOf(id)) === 1)
+  exchange.send(text(' two'))
+  await until(async () => (await checkpointOf(id)) === 2)
+  assert.ok((await checkpointOf(cut.id)) <= 3)
+  for (const { outgoing } of [cut.exchange, exchange]) outgoing.destroy()
+  await until(async () => (await heldBy(account)) === 0)
+})
+
 /** So much that no second one may be in flight beside it. */
 const dear = { ...question, model: 'gpt-6-astra', max_tokens: 30_000 }
 
@@ -492,6 +543,15 @@ async function timeOut(
 /** Waits until the ledger has the end of a request. */
 async function ended(account: TestAccount, id: string): Promise<void> {
   await until(async () => (await getRow(service, account.apiKey, id)).status !== 'held')
+}
+
+/** The output tokens of a request's last checkpoint; 0 before the first. */
+async function checkpointOf(id: string): Promise<number> {
+  const [row] = await service.database.query<{ tokens: number | null }>(
+    'select completion_tokens as tokens from holds where id = $1',
+    [id.slice('req_'.length)],
+  )
+  return row?.tokens ?? 0
 }
 
 async function deleteKeys(account: TestAccount): Promise<void> {
