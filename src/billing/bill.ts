@@ -60,17 +60,28 @@ export class Bill {
     this.#output = new RoundOutput(quote.maxTokens)
   }
 
-  /** A copy that later events do not change: the bill of a client that disconnects now. */
+  /** A copy that later events do not change: the bill of a client that disconnects now. It pays for held output, too. */
   snapshot(): Bill {
+    const copy = this.#copy(this.#output.copy())
+    if (copy.isHolding) copy.noteReleased()
+    return copy
+  }
+
+  /** A copy without the output that is held back now: the bill of a request that fails. */
+  deliveredSnapshot(): Bill {
+    return this.#copy(this.#output.copyWithoutHeld())
+  }
+
+  #copy(output: RoundOutput): Bill {
     const nowMs = this.#now()
     const copy = new Bill(this.#terms, () => nowMs)
     copy.#startedMs = this.#startedMs
-    copy.#firstOutputMs = this.#firstOutputMs ?? (this.#output.hasHeld ? nowMs : undefined)
+    copy.#firstOutputMs = this.#firstOutputMs
     copy.#accepted = this.#accepted
     copy.#extended = this.#extended
     copy.#finished = this.#finished
     copy.#round = this.#round
-    copy.#output = this.#output.copy()
+    copy.#output = output
     copy.#searchCalls = this.#searchCalls
     copy.#fetchCalls = this.#fetchCalls
     return copy
@@ -138,7 +149,7 @@ export class Bill {
       default:
         return
     }
-    this.noteDelivered()
+    this.#noteDelivered()
   }
 
   /** Output that the client does not get, or not yet, such as a call of one of our tools. Billed, but not delivered. */
@@ -148,8 +159,18 @@ export class Bill {
 
   /** Output held back until it is known to be part of the answer. A client that disconnects meanwhile pays for it. */
   addHeld(text: string): void {
-    this.addHidden(text)
-    this.#output.hasHeld = true
+    this.#output.addHeld(text)
+  }
+
+  /** Held output was delivered, or would have been if the client had stayed. */
+  noteReleased(): void {
+    this.#output.release()
+    this.#noteDelivered()
+  }
+
+  /** Output of the current round is held back. */
+  get isHolding(): boolean {
+    return this.#round !== undefined && this.#output.hasHeld
   }
 
   /** A finished item of encrypted reasoning. Only its size is known. */
@@ -167,8 +188,7 @@ export class Bill {
     return this.#output.reported
   }
 
-  /** Held output was delivered, or would have been if the client had stayed. */
-  noteDelivered(): void {
+  #noteDelivered(): void {
     this.#firstOutputMs ??= this.#now()
   }
 
@@ -323,7 +343,7 @@ class RoundOutput {
   sealedBytes = 0
   reported: unknown
   counted = 0
-  hasHeld = false
+  readonly #held: string[] = []
 
   constructor(tokensMax: number, answer?: KeptText, reasoning?: KeptText) {
     this.tokensMax = tokensMax
@@ -337,7 +357,32 @@ class RoundOutput {
     copy.sealedBytes = this.sealedBytes
     copy.reported = this.reported
     copy.counted = this.counted
+    copy.#held.push(...this.#held)
     return copy
+  }
+
+  copyWithoutHeld(): RoundOutput {
+    const copy = this.copy()
+    if (!this.hasHeld) return copy
+    copy.#held.length = 0
+    // The report includes the held text.
+    copy.reported = undefined
+    return copy
+  }
+
+  get hasHeld(): boolean {
+    return this.#held.length > 0
+  }
+
+  /** `release` adds it to the answer. */
+  addHeld(text: string): void {
+    this.#held.push(text)
+    this.#freshAnswer.push(text)
+  }
+
+  release(): void {
+    for (const text of this.#held) this.#answer.add(text)
+    this.#held.length = 0
   }
 
   addAnswer(text: string): void {
@@ -356,11 +401,11 @@ class RoundOutput {
   }
 
   get isStarted(): boolean {
-    return !this.#answer.isEmpty || !this.#reasoning.isEmpty || this.sealedBytes > 0
+    return !this.#answer.isEmpty || this.hasHeld || !this.#reasoning.isEmpty || this.sealedBytes > 0
   }
 
   get answerText(): string {
-    return this.#answer.text
+    return this.#answer.text + this.#held.join('')
   }
 
   get reasoningText(): string {

@@ -61,11 +61,11 @@ export class Checkpoints {
 
   async #writeOne(answer: OpenAnswer): Promise<void> {
     const { admitted, bill, usage } = answer
-    // Before the first delivery a crash charges nothing, so there is nothing to save.
-    const isSaved = answer.isDelivered() && bill.outputStarted
-    if (answer.isPaused() || !(isSaved || bill.roundStarted)) return
+    // Before the first delivery a crash charges nothing, so there is nothing to save. A count may include text that is held back.
+    const isSaved = () => answer.isDelivered() && bill.outputStarted && !bill.isHolding
+    if (answer.isPaused() || !(isSaved() || bill.roundStarted)) return
     const count = await usage.read()
-    if (!isSaved || count === undefined || !this.#answers.has(answer) || !answer.isDelivered()) return
+    if (count === undefined || !this.#answers.has(answer) || !isSaved()) return
     const { promptTokens, completionTokens } = count
     const written = this.#answers.get(answer)
     if (written?.promptTokens === promptTokens && written.completionTokens === completionTokens) return

@@ -78,9 +78,8 @@ export async function completeChat(
   // The upstream may have accepted the request since then, while a retry could still have come.
   if (bill.accepted) left?.noteAccepted()
   const served = left && !isStopped(audience.clientSignal) ? cancelled : reached
-  // Retries that joined receive nothing of a failed attempt: bill what its first client received.
-  const cut = served.outcome.status === 'failed' ? billWhenCut() : undefined
-  const billed = cut === undefined ? { ...served, bill: left ?? bill } : { ...served, bill: cut, usage: undefined }
+  const billed =
+    served.outcome.status === 'failed' ? deliveredOf(served, bill, billWhenCut()) : { ...served, bill: left ?? bill }
   const charge = await chargeFor({ hold: admitted.hold, stream, upstream, ...billed }, parts.charging)
   // A stream has already delivered what it charges. A buffered answer is delivered only once the charge is certain.
   const end = await admitted.watch.during(
@@ -122,11 +121,23 @@ function followLeaving(bill: Bill, attempt: Attempt | undefined): () => Bill | u
 function followConnection(bill: Bill, connectionSignal: AbortSignal | undefined): () => Bill | undefined {
   let cut: Bill | undefined
   const take = () => {
-    cut = bill.snapshot()
+    cut = bill.deliveredSnapshot()
   }
   if (connectionSignal?.aborted) take()
   else connectionSignal?.addEventListener('abort', take, { once: true })
   return () => cut
+}
+
+/**
+ * A failed request owes what its client received: nothing that was held back, and nothing after its connection closed (`cut`).
+ * Retries that joined the attempt receive nothing of it.
+ */
+function deliveredOf(
+  served: ServingResult,
+  bill: Bill,
+  cut: Bill | undefined,
+): ServingResult & { readonly bill: Bill } {
+  return cut === undefined ? { ...served, bill: bill.deliveredSnapshot() } : { ...served, bill: cut, usage: undefined }
 }
 
 /** The ledger's result. It differs from ours when another node ended the request first. */

@@ -100,7 +100,7 @@ export class RoundReader {
   release(): readonly ChatEvent[] {
     const held = this.#held ?? []
     this.#held = undefined
-    if (held.length > 0) this.#bill.noteDelivered()
+    if (held.length > 0) this.#bill.noteReleased()
     return held.flatMap((event) => this.#takeOne(event) ?? [])
   }
 

@@ -2,6 +2,7 @@ import type { Bill } from '../billing/bill.ts'
 import { type ChargingParts, roundUsage } from '../billing/charge.ts'
 import { furtherRoundsMax } from '../billing/quote.ts'
 import type { UpstreamUse } from '../billing/upstream-use.ts'
+import { ServiceError } from '../errors.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
 import { createOutputCut, type OutputCut } from '../inference/cut-output.ts'
 import type { Phase } from '../observe/request-watch.ts'
@@ -74,7 +75,9 @@ export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly
         upstream.roundEnded(answer.route, reader.end?.usage, bill.roundStarted || isLeft)
       }
       // A client that disconnects during an answer pays for the output so far, held back or not.
-      if (clientSignal.aborted && reader.end === undefined) reader.release()
+      // When the service stops the request, held output is not delivered.
+      const isCancelled = clientSignal.aborted && !(clientSignal.reason instanceof ServiceError)
+      if (isCancelled && reader.end === undefined) reader.release()
     }
     if (reader.end === undefined) throw new Error('the upstream ended without a last event')
     if (reader.pendingCalls.length === 0 || plan.isLast) {

@@ -3,7 +3,14 @@ import { after, before, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { assertBooksClosed } from '../support/audit.ts'
 import { callChat, endedRow, framesOf, nextArrival } from '../support/chat-client.ts'
-import { completed, created, type ScriptedUpstream, startScriptedUpstream, text } from '../support/scripted-upstream.ts'
+import {
+  completed,
+  created,
+  reasoning,
+  type ScriptedUpstream,
+  startScriptedUpstream,
+  text,
+} from '../support/scripted-upstream.ts'
 import { getRow, postChat, startTestService, type TestService, withoutTools } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
@@ -27,6 +34,8 @@ after(async () => {
 })
 
 const question = { messages: [{ role: 'user', content: 'What is a penny?' }], ...withoutTools }
+/** Its text is held back until its round has ended. */
+const heldJson = { ...question, stream: true, web_fetch: true, response_format: { type: 'json_object' } }
 /** As our tokenizer counts it, with the framing. */
 const countedInput = 11
 
@@ -71,6 +80,40 @@ test('a stream without output yet is an ordinary 503, and void', async () => {
   assert.equal((await getRow(service, account.apiKey, answer)).charged_atomic, '0')
 })
 
+for (const headers of [{}, { 'x-stainless-retry-count': '0' }] as const) {
+  const marks = Object.keys(headers).join() || 'nothing'
+
+  test(`a stream of JSON that is held back when a restart breaks it off delivered nothing, and costs nothing, marked by ${marks}`, async () => {
+    const node = await startNode(0)
+    const account = await service.openAccount('25')
+    const sent = Promise.withResolvers<void>()
+    upstream.answer = (exchange) => {
+      exchange.send(created, text('{"answer": "one two three'))
+      sent.resolve()
+    }
+    const asked = postChat(node, account.apiKey, heldJson, { headers })
+    await sent.promise
+    await textRead()
+    await node.stop()
+    const answer = await asked
+    assert.match(await answer.text(), /"code":"overloaded"/)
+    assert.equal((await endedRow(service, account)).charged_atomic, '0')
+  })
+}
+
+test('a stream of JSON that a restart breaks off costs its reasoning, and nothing that was held back', async () => {
+  const node = await startNode(0)
+  const account = await service.openAccount('25')
+  upstream.answer = (exchange) => exchange.send(created, reasoning('one two three'), text('{"answer": "one two three'))
+  const answer = await callChat(node, account, heldJson).answer
+  const frames = framesOf(answer)
+  for (let seen = ''; !seen.includes('three'); ) seen += (await frames.next()).value
+  await textRead()
+  await Promise.all([Array.fromAsync(frames), node.stop()])
+  const { charged_atomic: charged, usage } = await endedRow(service, account)
+  assert.deepEqual([usage?.completion_tokens, Number(charged)], [3, usage!.prompt_tokens + 5 * 3])
+})
+
 test('a retry that waits for an attempt interrupted by a restart gets the same error', async () => {
   const node = await startNode(0)
   const account = await service.openAccount('25')
@@ -109,6 +152,11 @@ test('an answer charged during a restart is delivered completely, even to a slow
   assert.equal(JSON.parse(body).choices[0].message.content.length, pieces.join('').length)
   await stopped
 })
+
+/** Held text leaves the service by no event: there is no sign that it has been read. */
+async function textRead(): Promise<void> {
+  await pause(300)
+}
 
 /** A node that waits so long for what is under way when it is stopped. */
 async function startNode(drainMs: number): Promise<TestService> {
