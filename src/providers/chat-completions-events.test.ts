@@ -50,6 +50,7 @@ const answers: Record<string, readonly string[]> = {
   text: ['text Grüße', 'text , 世界 👋', 'finish stop'],
   'reasoning-content': ['reasoning Let me', 'reasoning  add.', 'text 4', 'finish stop'],
   reasoning: ['reasoning Hm', 'reasoning m.', 'text 4', 'finish stop'],
+  'content-parts': ['reasoning Let me', 'reasoning  add.', 'text The sum', 'text  is 4', 'finish stop'],
   citations: ['text A coin.', 'annotation https://example.com/penny Penny 0-7', 'finish stop'],
   refusal: ['refusal I cannot', 'refusal  do that.', 'finish stop'],
   'parallel-calls': [
@@ -193,16 +194,19 @@ test('usage that was reported before the last output is a lower bound, not the e
   const hasUsage = (...chunks: readonly object[]) => Object.hasOwn(lastOf(...chunks), 'usage')
   assert.equal(hasUsage(first, text, stop), false)
   assert.equal(hasUsage(first, call, stop), false)
+  const parts = { choices: [{ delta: { content: [{ type: 'text', text: 'a long answer' }] } }] }
+  assert.equal(hasUsage(first, parts, stop), false)
   assert.equal(hasUsage(first, text, failure), false)
   assert.equal(hasUsage(first, { ...text, usage }, stop), true, 'reported with every chunk')
   assert.equal(hasUsage(first, text, { ...stop, usage }), true)
   assert.equal(hasUsage(first, failure), true)
 })
 
+const chunk = (delta: object, finish_reason: string | null = null) =>
+  `data: ${JSON.stringify({ choices: [{ delta, finish_reason }] })}\n\n`
+const call = { index: 0, id: 'c', function: { name: 'web_search', arguments: '{}' } }
+
 test('a round of calls is replayed as one message, with the reasoning under its own name', () => {
-  const chunk = (delta: object, finish_reason: string | null = null) =>
-    `data: ${JSON.stringify({ choices: [{ delta, finish_reason }] })}\n\n`
-  const call = { index: 0, id: 'c', function: { name: 'web_search', arguments: '{}' } }
   const stream = chunk({ reasoning_content: 'Hm.' }) + chunk({ content: 'Wait.', tool_calls: [call] }, 'tool_calls')
   const item = read([Buffer.from(stream)]).find(({ type }) => type === 'item')
   assert.deepEqual(item, {
@@ -217,4 +221,15 @@ test('a round of calls is replayed as one message, with the reasoning under its 
     said: 'Wait.',
     callIds: ['c'],
   })
+})
+
+test('a round of content in parts is replayed in parts, its reasoning first', () => {
+  const thoughts = (text: string) => ({ type: 'thinking', thinking: [{ type: 'text', text }] })
+  const written = { type: 'text', text: 'Wait.' }
+  const stream =
+    chunk({ content: [thoughts('Hm')] }) +
+    chunk({ content: [thoughts('.'), { type: 'reference', reference_ids: [1] }] }) +
+    chunk({ content: [written], tool_calls: [call] }, 'tool_calls')
+  const item = read([Buffer.from(stream)]).find(({ type }) => type === 'item')
+  assert.deepEqual(item?.type === 'item' && [item.said, item.item.content], ['Wait.', [thoughts('Hm.'), written]])
 })

@@ -55,7 +55,7 @@ type Answer = {
   reason: FinishReason | undefined
   usage: unknown
   text: string
-  /** Under the server's own member name: some servers refuse a further round without it. */
+  /** Under the server's own member name, or `thinking` for parts: some servers refuse a further round without it. */
   reasoning: { readonly name: string; text: string } | undefined
   readonly orderedCalls: OrderedCalls
   /** By their index in the list. */
@@ -127,10 +127,7 @@ function readChoice(answer: Answer, chunk: JsonObject, choice: JsonObject): void
   if (!isObject(chunk.usage) && hasOutput(delta)) answer.usage = undefined
   addReasoning(answer, delta)
   if (Array.isArray(delta.reasoning_details)) for (const value of delta.reasoning_details) addSealed(answer, value)
-  if (isText(delta.content)) {
-    answer.text += delta.content
-    answer.events.push({ type: 'text', text: delta.content })
-  }
+  addContent(answer, delta.content)
   if (Array.isArray(delta.annotations)) for (const value of delta.annotations) addAnnotation(answer, value)
   if (isText(delta.refusal)) answer.events.push({ type: 'refusal', text: delta.refusal })
   if (Array.isArray(delta.tool_calls)) {
@@ -146,6 +143,7 @@ function hasOutput(delta: JsonObject): boolean {
   const { content, refusal, reasoning_content: reasoningContent, reasoning } = delta
   return (
     [content, refusal, reasoningContent, reasoning].some(isText) ||
+    contentParts(content).length > 0 ||
     [delta.tool_calls, delta.reasoning_details].some(Array.isArray)
   )
 }
@@ -175,10 +173,41 @@ function isText(value: unknown): value is string {
 function addReasoning(answer: Answer, delta: JsonObject): void {
   const name = isText(delta.reasoning_content) ? 'reasoning_content' : 'reasoning'
   const text = delta[name]
-  if (!isText(text)) return
+  if (isText(text)) addReasoningText(answer, name, text)
+}
+
+function addReasoningText(answer: Answer, name: string, text: string): void {
   answer.reasoning ??= { name, text: '' }
   answer.reasoning.text += text
   answer.events.push({ type: 'reasoning', text })
+}
+
+/** Text, or a list of parts. */
+function addContent(answer: Answer, content: unknown): void {
+  for (const { type, text } of isText(content) ? [{ type: 'text', text: content }] : contentParts(content)) {
+    if (type === thinking) addReasoningText(answer, thinking, text)
+    else {
+      answer.text += text
+      answer.events.push({ type: 'text', text })
+    }
+  }
+}
+
+/** The type of Mistral's parts with reasoning. Their text is a list of parts again. */
+const thinking = 'thinking'
+
+type ContentPart = { readonly type: string; readonly text: string }
+
+/** The parts that have text. Mistral's reasoning models send content as a list. */
+function contentParts(content: unknown): readonly ContentPart[] {
+  if (!Array.isArray(content)) return []
+  return content.filter(isObject).flatMap((part) => {
+    if (part.type === 'text') return isText(part.text) ? [{ type: 'text', text: part.text }] : []
+    if (part.type !== thinking) return []
+    if (isText(part.thinking)) return [{ type: thinking, text: part.thinking }]
+    const inner: readonly unknown[] = Array.isArray(part.thinking) ? part.thinking : []
+    return inner.filter(isObject).flatMap(({ text }) => (isText(text) ? [{ type: thinking, text }] : []))
+  })
 }
 
 /** Encrypted reasoning, as OpenRouter sends it. */
@@ -250,14 +279,21 @@ function finish(answer: Answer): void {
 function assistantItem({ text, reasoning, allCalls }: Answer): JsonObject {
   return {
     role: 'assistant',
-    content: text === '' ? null : text,
-    ...(reasoning !== undefined && { [reasoning.name]: reasoning.text }),
+    ...contentAndReasoning(text, reasoning),
     tool_calls: allCalls.map((call) => ({
       id: call.id,
       type: 'function',
       function: { name: call.name, arguments: call.arguments },
     })),
   }
+}
+
+function contentAndReasoning(text: string, reasoning: Answer['reasoning']): JsonObject {
+  if (reasoning?.name !== thinking) {
+    return { content: text === '' ? null : text, ...(reasoning !== undefined && { [reasoning.name]: reasoning.text }) }
+  }
+  const thoughts = { type: thinking, thinking: [{ type: 'text', text: reasoning.text }] }
+  return { content: text === '' ? [thoughts] : [thoughts, { type: 'text', text }] }
 }
 
 function failWith(answer: Answer, chunk: JsonObject): void {
