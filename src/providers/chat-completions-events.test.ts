@@ -89,6 +89,7 @@ const answers: Record<string, readonly string[]> = {
   'error-after-output': ['text Hi', 'failed server_error: Provider disconnected'],
   'error-text': ['failed server_error: model runner has unexpectedly stopped'],
   'reasoning-apart': ['text 4', 'finish stop'],
+  'reasoning-in-total': ['text 1', 'text , 2', 'finish length'],
   'crlf-comments': ['text Hi', 'finish stop'],
 }
 
@@ -179,7 +180,22 @@ test('usage is read wherever the server puts it', () => {
   assert.deepEqual(usageOf('text'), tokens(9, 8, 4, 0))
   assert.deepEqual(usageOf('reasoning-content'), tokens(9, 4, 7, 5))
   assert.deepEqual(usageOf('reasoning-apart'), tokens(9, 0, 21, 20), 'reasoning is billed where the total contains it')
+  assert.deepEqual(usageOf('reasoning-in-total'), tokens(9, 0, 96, 93), 'even where nothing else reports it')
   assert.equal(usageOf('no-usage'), undefined, 'and counted by us where there is none')
+})
+
+test('a total that also has cached input or leaves out something adds no reasoning', () => {
+  const outputOf = (usage: object) => {
+    const stop = { choices: [{ delta: { content: 'Hi' }, finish_reason: 'stop' }], usage }
+    const last = read([Buffer.from(`data: ${JSON.stringify(stop)}\n\n`)]).at(-1)
+    const reported = readUsage(last?.type === 'finish' ? last.usage : undefined)
+    return reported !== undefined && 'completionTokens' in reported && reported.completionTokens
+  }
+  const usage = { prompt_tokens: 9, completion_tokens: 3 }
+  assert.equal(outputOf({ ...usage, total_tokens: 16, prompt_tokens_details: { cached_tokens: 4 } }), 3)
+  assert.equal(outputOf({ ...usage, total_tokens: 16, completion_tokens_details: { reasoning_tokens: 2 } }), 3)
+  assert.equal(outputOf({ ...usage, total_tokens: 10 }), 3)
+  assert.equal(outputOf(usage), 3)
 })
 
 test('usage that was reported before the last output is a lower bound, not the end’s usage', () => {

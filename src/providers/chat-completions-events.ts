@@ -310,17 +310,24 @@ function fail(answer: Answer, code: string, message: string): void {
 /** With the member names that `readUsage` expects. */
 function reportedUsage(usage: JsonObject): JsonObject {
   const prompt = isObject(usage.prompt_tokens_details) ? usage.prompt_tokens_details : {}
-  const completion = isObject(usage.completion_tokens_details) ? usage.completion_tokens_details : {}
-  const { prompt_tokens: input, completion_tokens: output, total_tokens: total } = usage
-  const reasoning = completion.reasoning_tokens
-  // Some servers do not include reasoning in the completion tokens. Their total shows it.
-  const isApart = [input, output, total, reasoning].every(Number.isInteger)
-    ? Number(total) === Number(input) + Number(output) + Number(reasoning)
-    : false
+  const cached = prompt.cached_tokens ?? usage.prompt_cache_hit_tokens
   return {
-    input_tokens: input,
-    input_tokens_details: { cached_tokens: prompt.cached_tokens ?? usage.prompt_cache_hit_tokens },
-    output_tokens: isApart ? Number(output) + Number(reasoning) : output,
-    output_tokens_details: { reasoning_tokens: reasoning },
+    input_tokens: usage.prompt_tokens,
+    input_tokens_details: { cached_tokens: cached },
+    ...reportedOutput(usage, cached),
+  }
+}
+
+/** Some servers do not include reasoning in the completion tokens. Their total shows it. */
+function reportedOutput(usage: JsonObject, cached: unknown): JsonObject {
+  const details = isObject(usage.completion_tokens_details) ? usage.completion_tokens_details : {}
+  const { prompt_tokens: input, completion_tokens: output, total_tokens: total } = usage
+  const reasoning = details.reasoning_tokens ?? undefined
+  const apart = [input, output, total].every(Number.isInteger) ? Number(total) - Number(input) - Number(output) : 0
+  // Google's endpoint reports no reasoning at all. A difference as large as the cached tokens is input.
+  const isApart = apart > 0 && (reasoning === undefined ? apart !== cached : apart === reasoning)
+  return {
+    output_tokens: isApart ? Number(output) + apart : output,
+    output_tokens_details: { reasoning_tokens: isApart ? apart : reasoning },
   }
 }
