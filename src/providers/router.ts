@@ -181,11 +181,12 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
       const refusal = provider.upstream.refusal(this.#asker)
       this.#refusal ??= refusal
       if (refusal !== undefined) continue
-      const isHealthy = provider.admits(route.model)
-      if (chosen !== undefined && !isHealthy) continue
+      // A further round waits for a connection only where no other provider has one.
+      const isReady = provider.admits(route.model) && !provider.upstream.isFull
+      if (chosen !== undefined && !isReady) continue
       chosen = route
       this.#provider = provider
-      if (isHealthy) break
+      if (isReady) break
     }
     if (chosen === undefined) return false
     this.route = chosen

@@ -13,7 +13,7 @@ export type UpstreamOptions = {
   /** Sent with every request. */
   readonly headers?: Readonly<Record<string, string>> | undefined
   readonly timeouts: UpstreamTimeouts
-  /** Concurrent requests. One more is refused, not queued. */
+  /** Concurrent requests. One more is refused. Only further rounds of an answer are queued, at most until their deadline. */
   readonly connectionsMax: number
   /** One account may have this many of them while there is room, even if its share is smaller. */
   readonly connectionsPerAccountMin: number

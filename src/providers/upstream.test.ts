@@ -476,6 +476,31 @@ test('requests beyond the connection limit are refused immediately, until a conn
   assert.ok(await respondWhenFree(upstream, never))
 })
 
+test('a further round is not refused at the limit: it waits for a connection, at most until its deadline', async (context) => {
+  const settings = { connectionsMax: 1, timeouts: { ...timeouts, totalMs: 60_000 } }
+  const script: Script = (response, _incoming, count) =>
+    count === 1 ? begin(response).write(created) : begin(response).end(created + completed)
+  const { upstream, requests } = await stage(context, script, settings)
+  const leaving = new AbortController()
+  await upstream.respond(request, 'm', leaving.signal, options)
+  const furtherRound = { asker: { account: 'b', isFurtherRound: true } }
+  const late = upstream.respond(request, 'm', never, { ...furtherRound, totalMsMax: 50 })
+  assert.ok((await rejection(late)) instanceof UpstreamTimeoutError)
+  const left = new AbortController()
+  const gone = upstream.respond(request, 'm', left.signal, furtherRound)
+  const waiting = ending(upstream.respond(request, 'm', never, furtherRound))
+  assert.equal(upstream.requestsUnderWay, 3)
+  assert.ok(upstream.refusal(options.asker) instanceof ModelOverloadedError)
+  left.abort(new Error('left'))
+  await assert.rejects(gone, /left/)
+  assert.deepEqual([upstream.requestsUnderWay, requests.length], [2, 1])
+  leaving.abort()
+  assert.equal(await waiting, 'finish stop')
+  await readAll(respondWhenFree(upstream, never))
+  assert.deepEqual([upstream.requestsUnderWay, upstream.isFull], [0, false])
+  assert.equal(requests.length, 3, 'what was given up while it waited is never sent')
+})
+
 test('an answer that is never read releases its connection after its timeout', async (context) => {
   const settings = { connectionsMax: 1, timeouts: { ...timeouts, totalMs: 1_000 } }
   const { upstream } = await stage(context, (response) => begin(response).write(created), settings)

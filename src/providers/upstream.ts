@@ -34,7 +34,12 @@ export type Upstream = {
     options: AskOptions,
   ): Promise<AsyncIterable<readonly ChatEvent[]>>
   readonly requestsUnderWay: number
-  /** The error of a request that would exceed the maximum number of concurrent requests, or the account's share of it. */
+  /** True at the maximum number of concurrent requests. */
+  readonly isFull: boolean
+  /**
+   * The error of a request that would exceed the maximum number of concurrent requests, or the account's share of it. Further rounds
+   * are never refused: at the maximum, they wait for a connection.
+   */
   refusal(asker: Asker): ServiceError | undefined
   /** Sends a cheap request. Rejects when no server responds, when it is broken, or when it refuses the key. */
   probe(): Promise<void>
@@ -47,7 +52,7 @@ export type Upstream = {
 /** On whose behalf the model is asked. */
 export type Asker = {
   readonly account: string
-  /** A later round of a request that is being answered: the account's share does not cut it off. */
+  /** A later round of a request that is being answered: the limits do not cut it off. Its earlier rounds would be lost and charged. */
   readonly isFurtherRound: boolean
 }
 
@@ -88,15 +93,19 @@ export function createUpstream(options: UpstreamOptions): Upstream {
     capacity: options.connectionsMax,
     floor: options.connectionsPerAccountMin,
   })
+  const isFull = () => places.used >= options.connectionsMax
   const refusal = ({ account, isFurtherRound }: Asker) => {
-    if (places.used >= options.connectionsMax) return new ModelOverloadedError()
-    return isFurtherRound ? undefined : places.refusal(account)
+    if (isFurtherRound) return undefined
+    return isFull() ? new ModelOverloadedError() : places.refusal(account)
   }
 
   return {
     id,
     get requestsUnderWay() {
       return places.used
+    },
+    get isFull() {
+      return isFull()
     },
     refusal,
     async respond(request, model, signal, { asker, headers, repeats, totalMsMax, onEnd }) {
