@@ -8,6 +8,9 @@ const retryAfterMsDefault = 2_000
 /** An error response instead of a stream. */
 export type Refusal = Pick<AnswerHead, 'statusCode' | 'headers'> & { readonly fault: Fault }
 
+/** The code of a refusal that has none. */
+export const refusedFault = 'invalid_request'
+
 /** `chatParam` returns the customer's name for a parameter of the protocol. */
 export function refusalError(
   { statusCode, headers, fault }: Refusal,
@@ -19,13 +22,19 @@ export function refusalError(
   return new UpstreamError('The model is not available at the moment. Try again.', { upstreamStatus: statusCode })
 }
 
-// We build the request, so an error about its shape is our mistake, not the customer's.
+// We build the request and send the key, so an error about its shape or the key is our mistake, not the customer's.
 const ourFaults = new Set([
   'unknown_parameter',
   'missing_required_parameter',
   'invalid_type',
   'invalid_json',
   'server_error',
+  'invalid_api_key',
+  // Google's.
+  'API_KEY_INVALID',
+  // FastAPI's: an unknown member, and one that is missing.
+  'extra_forbidden',
+  'missing',
 ])
 
 function isClientsFault(statusCode: number, fault: Fault): boolean {

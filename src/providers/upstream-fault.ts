@@ -1,4 +1,4 @@
-import { cutText, isObject } from '../inference/parameter.ts'
+import { cutText, isObject, type JsonObject } from '../inference/parameter.ts'
 
 /** The upstream's error, safe to show to a customer. */
 export type Fault = { readonly code: string; readonly message: string; readonly param: string | undefined }
@@ -20,19 +20,45 @@ const secrets = new RegExp(
 )
 
 /**
- * Parses an upstream's error: `{error: {code, message}}`, the same without nesting, with a `type` instead of a code, or `{error: message}`.
- * The result always has a code and a message.
+ * Parses an upstream's error: `{error: {code, message}}`, the same without nesting or inside an array, with a `type` instead of a code,
+ * `{code, error: message}`, or with a list of details, as Google's and FastAPI's servers send it. The result always has a code, if need be
+ * the given one, and a message.
  */
-export function readFault(value: unknown, hidden: readonly string[]): Fault {
-  const outer = isObject(value) ? value : {}
+export function readFault(value: unknown, hidden: readonly string[], codeDefault = 'server_error'): Fault {
+  const first: unknown = Array.isArray(value) ? value.find(isObject) : value
+  const outer = isObject(first) ? first : {}
   const error = isObject(outer.error) ? outer.error : outer
-  const message = error.message ?? outer.error
-  const code = [error.code, error.type].find(isCode) ?? 'server_error'
+  const message = messageIn(error.message) ?? messageIn(error.detail) ?? messageIn(outer.error)
   return {
-    code,
-    message: typeof message === 'string' ? scrubbed(message, hidden) : '',
+    code: [...detailCodes(error), error.code, error.type].find(isCode) ?? codeDefault,
+    message: message === undefined ? '' : scrubbed(message, hidden),
     param: typeof error.param === 'string' ? error.param : undefined,
   }
+}
+
+/** Details are more exact: Google calls a wrong key an invalid argument, and FastAPI has one type for a whole list. */
+function detailCodes({ details, detail, message }: JsonObject): readonly unknown[] {
+  const lists = [details, detail, isObject(message) ? message.detail : undefined].filter(Array.isArray)
+  return lists.flatMap((list: readonly unknown[]) =>
+    list.slice(0, detailsMax).flatMap((item) => (isObject(item) ? [item.reason, item.type] : [])),
+  )
+}
+
+const detailsMax = 4
+const nestingMax = 4
+
+/** The text of a message, or of the messages inside it. */
+function messageIn(value: unknown, depth = 0): string | undefined {
+  if (typeof value === 'string') return value === '' ? undefined : value
+  if (depth === nestingMax) return undefined
+  if (Array.isArray(value)) {
+    const found = value.slice(0, detailsMax).flatMap((item) => messageIn(item, depth + 1) ?? [])
+    return found.length === 0 ? undefined : found.join('; ')
+  }
+  if (!isObject(value)) return undefined
+  return [value.message, value.msg, value.detail]
+    .map((inner) => messageIn(inner, depth + 1))
+    .find((inner) => inner !== undefined)
 }
 
 /** The upstream's text without operator data, on one line and with a bounded length. */

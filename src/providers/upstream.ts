@@ -10,6 +10,7 @@ import {
   failureError,
   ModelOverloadedError,
   refusalError,
+  refusedFault,
   UnreadAnswerError,
   UpstreamError,
   UpstreamTimeoutError,
@@ -259,7 +260,8 @@ async function refusalOf(
   { protocol, timeouts }: UpstreamOptions,
   hidden: readonly string[],
 ) {
-  const fault = readFault(await readErrorBody(body, Math.min(errorMsMax, timeouts.firstByteMs)), hidden)
+  const error = await readErrorBody(body, Math.min(errorMsMax, timeouts.firstByteMs))
+  const fault = readFault(error, hidden, refusedFault)
   return refusalError({ statusCode, headers, fault }, protocol.chatParam)
 }
 
