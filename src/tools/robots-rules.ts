@@ -7,6 +7,10 @@ type RobotsRule = { readonly allow: boolean; readonly pattern: string }
 const patternCharactersMax = 32 * 1024
 const patternLengthMax = 1_024
 const rulesMax = 1_000
+// A pattern with a star may search the whole path, and the search for a long text can take time quadratic in its length. Other patterns
+// are compared with the beginning of the path only.
+const starPatternLengthMax = 256
+const starRulesMax = 200
 const linesMax = 20_000
 
 /**
@@ -39,11 +43,15 @@ export function parseRobots(text: string, robot: string): RobotsRules {
 class KeptRules {
   readonly rules: RobotsRule[] = []
   #characters = 0
+  #starRules = 0
 
   add(allow: boolean, value: string): void {
     // An empty pattern matches nothing: an empty `Disallow` allows everything.
     if (value === '' || value.length > patternLengthMax || this.rules.length === rulesMax) return
     if (this.#characters + value.length > patternCharactersMax) return
+    const hasStar = value.includes('*')
+    if (hasStar && (value.length > starPatternLengthMax || this.#starRules === starRulesMax)) return
+    if (hasStar) this.#starRules += 1
     this.#characters += value.length
     this.rules.push({ allow, pattern: copied(value) })
   }
