@@ -176,7 +176,7 @@ export async function quoteRequest(
   }
   inputTokens ??= await countTokens(input.texts, { account, signal, tokensMax: model.contextLength })
   const maxTokens = Math.min(chat.maxTokens, contextLeft(model, inputTokens, input))
-  const clamped = { ...request, maxOutputTokens: maxTokens }
+  const clamped = { ...request, maxOutputTokens: Math.max(maxOutputTokensMin, maxTokens) }
   return {
     ...common,
     request: clamped,
