@@ -30,8 +30,8 @@ const connectionsMin = 1_000
  */
 const notAcceptedMax = 4_096
 
-// Time to end stopped requests and to send their clients an error.
-const lastAnswersMsMax = 2_000
+// Time to end stopped requests in the ledger and to send their clients an error, also on a loaded machine.
+const lastAnswersMsMax = 5_000
 // The request of a connection that was just accepted may not have arrived yet.
 const lateRequestMsMax = 1_000
 const connectionsPollMs = 20
