@@ -3,7 +3,7 @@ import type { Database } from '../db/database.ts'
 import { creditLostPayment, findAccountAddresses, findKnownTransfers, recordLostRefund } from '../ledger/lost-x402.ts'
 import { findWallet } from '../ledger/wallet-accounts.ts'
 import type { Address } from '../signer/address.ts'
-import { nonceOf } from '../signer/nonce.ts'
+import { isOwnNonce, nonceOf } from '../signer/nonce.ts'
 import type { PaymentTerms } from './authorization.ts'
 import type { GatewayClient, Transfer } from './gateway-client.ts'
 
@@ -98,12 +98,9 @@ async function findUnknown(
   return unknown
 }
 
-/**
- * Whether the service made this payment for an account. An address does not tell whether it is custodial, but nonces of the service
- * are a hash and a small sequence, and those of wallets are random. A wallet that counts has zeros in place of the hash.
- */
+/** Whether the service made this payment for an account: an address does not tell whether it is custodial. */
 function isOfAccount({ nonce }: Transfer): boolean {
-  return nonce !== undefined && BigInt(nonce) >= 2n ** 64n && BigInt(`0x${nonce.slice(-16)}`) < 2n ** 32n
+  return nonce !== undefined && isOwnNonce(nonce)
 }
 
 /** Circle may omit the nonce. Then the transfer's id identifies the payment. */

@@ -22,6 +22,16 @@ export function nonceOf(operation: TransferOperation, account: string, epoch: nu
   return `0x${key}${sequence.toString(16).padStart(sequenceDigits, '0')}`
 }
 
+const ownSequenceMax = 2n ** 32n
+
+/**
+ * Whether a nonce has the form of `nonceOf`, a hash and a small sequence. Those of wallets are random; a wallet that counts has zeros in
+ * place of the hash.
+ */
+export function isOwnNonce(nonce: Hex): boolean {
+  return BigInt(nonce) > sequenceMax && BigInt(`0x${nonce.slice(-sequenceDigits)}`) < ownSequenceMax
+}
+
 /** Identifies one withdrawal or payout permanently: the gateway pays the same salt and terms only once. */
 export function saltOf(use: 'withdrawal' | 'payout', id: string): Hex {
   return `0x${hash('sha256', `penny salt\n${use}\n${id}`)}`

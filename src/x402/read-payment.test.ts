@@ -3,6 +3,7 @@ import { test } from 'node:test'
 import { address, terms as signing } from '../../test/support/signing.ts'
 import type { Hex } from '../receipts/hex.ts'
 import type { Address } from '../signer/address.ts'
+import { nonceOf } from '../signer/nonce.ts'
 import { addressOfKey, signDigest } from '../signer/secp256k1.ts'
 import { transferDigest } from '../signer/typed-data.ts'
 import { encodeHeader } from './header.ts'
@@ -99,6 +100,15 @@ test('a payment on other terms than ours is refused with the gateway’s reason'
     () => readPayment(headerOf({ authorization: { validBefore: String(nowSeconds + 400 * 86_400) } }), terms, nowMs),
     /it is valid for 400 more days; at most 30 are accepted/,
   )
+  // What an account was charged is no payment of a wallet. Its address signed it, and the gateway has it.
+  for (const [nonce, isOwn] of [
+    [nonceOf('authorization', '0190a1b2-c3d4-7000-8000-000000000001', 0, 1n), true],
+    [nonceOf('authorization', '0190a1b2-c3d4-7000-8000-000000000001', 7, 2n ** 31n), true],
+    [`0x${'7'.padStart(64, '0')}`, false],
+    [`0x${'0f'.repeat(24)}00000000ffffffff`, true],
+    [`0x${'0f'.repeat(24)}0000000100000000`, false],
+  ] as const)
+    assert.equal(reasonFor({ authorization: { nonce } }), isOwn ? 'nonce_already_used' : undefined, nonce)
   // A 402 that asks for a sign-in alone names an amount of 0, and some clients sign that.
   assert.equal(reasonFor({ authorization: { value: '0' }, accepted: { amount: '0' } }), 'amount_too_small')
   assert.equal(reasonFor({ authorization: { value: '1000' }, accepted: { amount: '1000' } }), undefined)

@@ -3,6 +3,7 @@ import { ServiceError } from '../errors.ts'
 import { format } from '../money/usdc.ts'
 import type { Hex } from '../receipts/hex.ts'
 import type { Address } from '../signer/address.ts'
+import { isOwnNonce } from '../signer/nonce.ts'
 import { recoverAddress } from '../signer/secp256k1.ts'
 import { type TransferMessage, transferDigest } from '../signer/typed-data.ts'
 import { decodeHeader, encodeHeader } from './header.ts'
@@ -96,6 +97,14 @@ export function readPayment(header: string, terms: X402Terms, nowMs: number): Re
   if (message.validBefore > nowSeconds + secondsLeftMax) {
     const days = Math.ceil((message.validBefore - nowSeconds) / daySeconds)
     refuse('authorization_validity_too_long', `it is valid for ${days} more days; at most 30 are accepted`)
+  }
+  // Payments of accounts pay this seller too. Our own gateway puts them on chain with their signatures, where anyone can copy them: the
+  // gateway would say that it has this payment, and what an account was charged would become credit.
+  if (isOwnNonce(message.nonce)) {
+    refuse(
+      'nonce_already_used',
+      'its nonce has the form of payments of this service. Sign a new one with a random nonce',
+    )
   }
   const signature = payload.signature.toLowerCase() as Hex
   // A signature is checked here, and not by the gateway alone: what costs us a row must have cost the sender a signature.

@@ -13,7 +13,7 @@ import { type X402FailpointName, x402FailpointNames } from '../../src/process/fa
 import type { Hex } from '../../src/receipts/hex.ts'
 import { verifyBundle } from '../../src/receipts/verify-bundle.ts'
 import { verifyReceipt } from '../../src/receipts/verify-receipt.ts'
-import { paymentTerms } from '../../src/settlement/authorization.ts'
+import { paymentTerms, signedPayload } from '../../src/settlement/authorization.ts'
 import type { Chain } from '../../src/settlement/chain.ts'
 import { confirmPayments } from '../../src/settlement/confirm.ts'
 import { resolveUndecided } from '../../src/settlement/confirm-x402.ts'
@@ -27,15 +27,16 @@ import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
 import { addressOfKey, signDigest } from '../../src/signer/secp256k1.ts'
 import { windowOf } from '../../src/signer/signing-terms.ts'
 import { transferDigest } from '../../src/signer/typed-data.ts'
-import { decodeHeader } from '../../src/x402/header.ts'
+import { decodeHeader, encodeHeader } from '../../src/x402/header.ts'
 import { PaidHolds } from '../../src/x402/paid-holds.ts'
 import { PaymentRequiredError } from '../../src/x402/payment-required.ts'
-import { x402Terms } from '../../src/x402/terms.ts'
+import { readPayment } from '../../src/x402/read-payment.ts'
+import { requirementsOf, x402Terms } from '../../src/x402/terms.ts'
 import { assertBooksBalance } from '../support/audit.ts'
 import { afterFaults, beforeFaults, type CallFault } from '../support/circle-gateway.ts'
 import { earlier } from '../support/earlier.ts'
 import { charge, partitions, testModel } from '../support/ledger.ts'
-import { settlementSuite, settleOnce } from '../support/settlement-bench.ts'
+import { pay, settleAll, settlementSuite, settleOnce } from '../support/settlement-bench.ts'
 import { keys, terms } from '../support/signing.ts'
 
 // Wallets before a gateway that answers as Circle's documents say, and fails in every way it can. Whatever happens: what the gateway
@@ -56,7 +57,7 @@ function sign({ key, address }: Wallet, value: bigint) {
   const nonce: Hex = `0x${randomBytes(32).toString('hex')}`
   const message = { from: address, to: terms.seller, value, ...windowOf(new Date()), nonce }
   const signature = signDigest(transferDigest(x402.domain, 'TransferWithAuthorization', message), key)
-  return { message, signature, identifier: undefined, isUsed: false }
+  return { message, signature, identifier: undefined as string | undefined, isUsed: false }
 }
 
 class Death extends Error {}
@@ -197,6 +198,31 @@ for (const name of x402FailpointNames) {
     await assertBooksBalance(bench.database)
   })
 }
+
+// Our own gateway puts every authorization on chain with its signature: anyone can copy it.
+test('a payment of an account that is presented as the payment of a wallet is refused, and is no credit', async () => {
+  const { database, gateway } = bench
+  const account = await bench.openAccount(10_000n)
+  await pay(bench, account, 5_000n, 5_000n)
+  await settleOnce(bench)
+  gateway.batch()
+  const copied = [...gateway.transfers.values()].find(({ from }) => from === account.address)!
+  assert.deepEqual([copied.status, copied.amount], ['completed', 5_000n])
+  const [row] = await database.query<{ at: Date }>('select authorized_at as at from payments where account_id = $1', [
+    account.id,
+  ])
+  const message = { from: copied.from, to: copied.to, value: copied.amount, ...windowOf(row!.at), nonce: copied.nonce }
+  const digest = transferDigest(x402.domain, 'TransferWithAuthorization', message)
+  const signature = signDigest(digest, keys.ofAccount(account.id).privateKey)
+  const accepted = requirementsOf(x402, message.value)
+  const header = encodeHeader(signedPayload(message, signature, accepted, bench.parts.resource))
+  const present = async () => buy(copied.from, { ...readPayment(header, x402, Date.now()), isUsed: false }, 5_000n)
+  await assert.rejects(present(), { code: 'payment_invalid', reason: 'nonce_already_used' })
+  await resolve()
+  assert.equal(await creditOf(copied.from), 0n)
+  await settleAll(bench)
+  await assertBooksBalance(database)
+})
 
 test('the limits of a wallet are checked before its payment is taken: the amount in flight, and the limit of its own key', async () => {
   const wallet = await openWallet(2_000_000n)
