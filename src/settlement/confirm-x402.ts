@@ -63,6 +63,11 @@ function newsOf(payment: OpenX402Payment, transfer: Transfer): X402News {
   }
 }
 
+function failed(payment: OpenX402Payment, reason: string): X402News {
+  const unknown = { batch: undefined, transactionHash: undefined }
+  return { payment, state: 'failed', reason, gatewayId: payment.gatewayId!, ...unknown }
+}
+
 /** Submits a payment again that the gateway accepted and then lost. It is the same authorization, so it cannot pay twice. */
 async function resubmit(parts: ConfirmParts, payment: OpenX402Payment): Promise<readonly X402News[]> {
   const { gatewayClient, terms, resource, onAlarm } = parts
@@ -78,7 +83,8 @@ async function resubmit(parts: ConfirmParts, payment: OpenX402Payment): Promise<
   }
   const signature: Hex = `0x${payment.signature.toString('hex')}`
   const found = await gatewayClient.findTransfer(message.from, message.nonce)
-  if (found !== undefined) return [newsOf(payment, found)]
+  if (found !== undefined)
+    return [isSame(parts, payment, found) ? newsOf(payment, found) : failed(payment, 'nonce_conflict')]
   const [answer] = await gatewayClient.settle([
     { paymentPayload: signedPayload(message, signature, accepted, resource), paymentRequirements: accepted },
   ])
@@ -88,18 +94,7 @@ async function resubmit(parts: ConfirmParts, payment: OpenX402Payment): Promise<
       reason: answer!.reason,
     })
     // An expired authorization can never be paid.
-    if (payment.isExpired) {
-      return [
-        {
-          payment,
-          state: 'failed',
-          reason: 'lost',
-          gatewayId: payment.gatewayId!,
-          batch: undefined,
-          transactionHash: undefined,
-        },
-      ]
-    }
+    if (payment.isExpired) return [failed(payment, 'lost')]
     return []
   }
   return [
@@ -121,7 +116,7 @@ async function resubmit(parts: ConfirmParts, payment: OpenX402Payment): Promise<
  * authorization only when it has read the chain again. A row that was forgotten before that would be money without credit.
  */
 export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
-  const { database, gatewayClient, terms, onAlarm } = parts
+  const { database, gatewayClient, onAlarm } = parts
   const undecided = await findUndecidedPayments(database, undecidedMax)
   for (const payment of undecided) {
     const found = await gatewayClient
@@ -129,7 +124,7 @@ export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
       .catch((error: Error) => error)
     if (found instanceof Error || (found === undefined && !payment.isExpired)) await touchUndecided(database, payment)
     else if (found === undefined || found.state === 'failed') await forgetUndecided(database, payment)
-    else if (found.to === terms.seller && found.amount === payment.value) {
+    else if (isSame(parts, payment, found)) {
       const wallet = walletOf(payment)
       await registerWallet(database, wallet)
       try {
@@ -139,11 +134,17 @@ export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
         await touchUndecided(database, payment)
       }
     } else {
+      // The gateway takes a nonce once: this payment can never be made, and must not count as owed.
       onAlarm('the gateway has another payment under this nonce', { ...nameOf(payment), transfer: found.id })
-      await touchUndecided(database, payment)
+      await forgetUndecided(database, payment)
     }
   }
   return undecided.length
+}
+
+/** A wallet can sign two payments with one nonce, and have the cheaper one submitted first. */
+function isSame({ terms }: ConfirmParts, payment: OpenX402Payment, { to, amount }: Transfer): boolean {
+  return to === terms.seller && amount === payment.value
 }
 
 function nonceOf({ nonce }: OpenX402Payment): Hex {

@@ -168,7 +168,7 @@ export class PaidHolds {
   ): Promise<string> {
     const { gatewayClient, terms, database } = this.#parts
     if (mayBeThere) {
-      const found = await this.#find(message)
+      const found = await this.#find(payment, message)
       if (found !== undefined) return found
     }
     const accepted = requirementsOf(terms, message.value)
@@ -182,7 +182,7 @@ export class PaidHolds {
     ])
     if (answer!.state === 'received') return answer!.id
     if (answer!.state === 'unknown' || answer!.reason === 'nonce_already_used') {
-      const found = await this.#find(message)
+      const found = await this.#find(payment, message)
       if (found !== undefined) return found
       if (answer!.state === 'unknown') throw new PaymentUnknownError('The gateway did not answer.')
     }
@@ -193,17 +193,20 @@ export class PaidHolds {
   }
 
   /** The payment as the gateway has it: undefined when it has none. */
-  async #find({ from, nonce, to, value }: ReadPayment['message']): Promise<string | undefined> {
+  async #find(payment: X402Payment, { from, nonce, to, value }: ReadPayment['message']): Promise<string | undefined> {
+    const { gatewayClient, database, terms, onAlarm } = this.#parts
     let found: Transfer | undefined
     try {
-      found = await this.#parts.gatewayClient.findTransfer(from, nonce)
+      found = await gatewayClient.findTransfer(from, nonce)
     } catch {
       throw new PaymentUnknownError('The gateway did not answer.')
     }
     if (found === undefined) return undefined
     if (found.to === to && found.amount === value && found.state !== 'failed') return found.id
-    this.#parts.onAlarm('a payment is something else at the gateway', { payer: from, nonce, transfer: found.id })
-    throw new PaymentInvalidError(this.#parts.terms, 'payment_used', 'its nonce has paid for something else')
+    onAlarm('a payment is something else at the gateway', { payer: from, nonce, transfer: found.id })
+    // The gateway takes a nonce once, so this payment can never be made. Its row would count as owed.
+    await forgetPayment(database, payment)
+    throw new PaymentInvalidError(terms, 'payment_used', 'its nonce has paid for something else')
   }
 }
 

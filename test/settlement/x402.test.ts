@@ -53,8 +53,7 @@ async function openWallet(atomic: bigint) {
 }
 type Wallet = Awaited<ReturnType<typeof openWallet>>
 
-function sign({ key, address }: Wallet, value: bigint) {
-  const nonce: Hex = `0x${randomBytes(32).toString('hex')}`
+function sign({ key, address }: Wallet, value: bigint, nonce: Hex = `0x${randomBytes(32).toString('hex')}`) {
   const message = { from: address, to: terms.seller, value, ...windowOf(new Date()), nonce }
   const signature = signDigest(transferDigest(x402.domain, 'TransferWithAuthorization', message), key)
   return { message, signature, identifier: undefined as string | undefined, isUsed: false }
@@ -221,6 +220,52 @@ test('a payment of an account that is presented as the payment of a wallet is re
   await resolve()
   assert.equal(await creditOf(copied.from), 0n)
   await settleAll(bench)
+  await assertBooksBalance(database)
+})
+
+/** The wallet goes to the gateway itself. */
+async function submitAlone({ message, signature }: ReturnType<typeof sign>): Promise<void> {
+  const accepted = requirementsOf(x402, message.value)
+  const payment = signedPayload(message, signature, accepted, bench.parts.resource)
+  const [answer] = await bench.parts.gatewayClient.settle([{ paymentPayload: payment, paymentRequirements: accepted }])
+  assert.equal(answer!.state, 'received')
+}
+
+test('a payment whose nonce has paid another amount does not hold payouts back', async () => {
+  const { database, gateway } = bench
+  gateway.deposit(terms.seller, 10_000n)
+  const payable = () => readPayable(database, async () => gateway.balance(terms.seller))
+  const before = await payable()
+  const wallet = await openWallet(10_000n)
+  for (const dies of [undefined, 'after_x402_claim'] as const) {
+    const cheap = sign(wallet, 10n)
+    const dear = sign(wallet, 5_000n, cheap.message.nonce)
+    if (dies !== undefined) await assert.rejects(buy(wallet.address, dear, 5_000n, dies), Death)
+    await submitAlone(cheap)
+    if (dies === undefined)
+      await assert.rejects(buy(wallet.address, dear, 5_000n), { code: 'payment_invalid', reason: 'payment_used' })
+    else await resolve()
+    assert.equal(await payable(), before, String(dies))
+  }
+  assert.equal(await creditOf(wallet.address), 0n)
+  gateway.deposit(terms.seller, -10_000n)
+  bench.alarms.length = 0
+  await assertBooksBalance(database)
+})
+
+test('a payment that the gateway lost is not paid by a smaller one with its nonce', async () => {
+  const { database, gateway } = bench
+  const wallet = await openWallet(10_000n)
+  const dear = sign(wallet, 5_000n)
+  const decision = await buy(wallet.address, dear, 5_000n)
+  assert.ok('hold' in decision)
+  await bench.holds.end(charge(decision.hold, 0n))
+  gateway.lose([...gateway.transfers.values()].find(({ from }) => from === wallet.address)!.id)
+  await submitAlone(sign(wallet, 10n, dear.message.nonce))
+  gateway.batch()
+  await confirmAll()
+  assert.deepEqual([await creditOf(wallet.address), takenFrom(wallet.address)], [0n, 10n])
+  bench.alarms.length = 0
   await assertBooksBalance(database)
 })
 
