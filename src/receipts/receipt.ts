@@ -149,8 +149,8 @@ function readReceiptPayment(value: unknown): CoveringPayment {
   return { ...readPayment(fields, payer, issuer), proof: readHashes(fields, 'proof', proofLengthMax) }
 }
 
-/** A payment has at most 2^12 entries; a batch will never have 2^32 payments. */
-const proofLengthMax = 12
+/** One hash for each level of the tree. A batch will never have 2^32 payments. */
+const proofLengthMax = Math.ceil(Math.log2(paymentEntriesMax))
 const batchProofLengthMax = 32
 const chainIdMax = 2n ** 53n - 1n
 
