@@ -10,6 +10,7 @@ import {
   ended,
   openBench,
   paymentBody,
+  seller,
   settle,
   transferOf,
   untilBalance,
@@ -27,6 +28,7 @@ import {
 } from '../../test/support/receipts.ts'
 import { runCommand } from '../../test/support/run-command.ts'
 import { chainId } from '../../test/support/sandbox-chain.ts'
+import { format } from '../money/usdc.ts'
 import { writeBundle } from '../receipts/bundle.ts'
 import type { Hex } from '../receipts/hex.ts'
 import type { SignedPayment } from '../receipts/payment.ts'
@@ -141,7 +143,7 @@ test('a receipt is proved up to the event on the chain, and a batch that is not 
   const options = ['--rpc', bench.chain.url, '--issuer', issuer]
   const good = await verify(document, ...options)
   assert.equal(good.code, 0, good.text)
-  assert.match(good.text, /✓ chain[\s\S]*The receipt is valid\.\n$/)
+  assert.match(good.text, /✓ chain +Transaction 0x\w+ settled payment 1 in batch \d+\.[\s\S]*The receipt is valid\.\n$/)
 
   const { batch } = document.payment!
   const changes = [{ id: String(BigInt(batchId) + 1n) }, { tx_hash: `0x${'0'.repeat(64)}` }]
@@ -152,6 +154,34 @@ test('a receipt is proved up to the event on the chain, and a batch that is not 
     )
     assert.deepEqual([code, /✗ chain[\s\S]*The receipt is NOT valid/.test(text)], [1, true], text)
   }
+  // Anyone who pays the seller can put a root into a batch, for example that of a payment that failed.
+  const failed = pay(covered, undefined, { domain: place, nonce: `0x${'7b'.repeat(32)}` })
+  const stranger = account('stranger')
+  await deposit(bench, stranger, 1_000_000n)
+  await untilBalance(gateway.url, stranger.address, '1')
+  const foreignId = await settle(gateway.url, await paymentBody(bench.wallet, stranger, { receiptHash: failed.root }))
+  await ended(gateway.url, foreignId)
+  const {
+    batchId: foreignBatch,
+    transactionHash: foreignHash,
+    receipt: proof,
+  } = await transferOf(gateway.url, foreignId)
+  const smuggled = { ...failed, batch: { id: BigInt(foreignBatch), txHash: foreignHash, ...proof } }
+  const forgery = await verify(documentOf(covered[2]!, { payment: smuggled, entries: covered }, place), ...options)
+  assert.deepEqual([forgery.code, /✓ inclusion/.test(forgery.text)], [1, true], forgery.text)
+  assert.match(forgery.text, /✗ chain +Batch \d+ does not settle payment 1\./)
+  // A payment of the service to the account.
+  const given = covered.slice(4, 5)
+  const back = pay(given, undefined, { domain: place, nonce: `0x${'7c'.repeat(32)}` })
+  await deposit(bench, seller, 1_000_000n)
+  await untilBalance(gateway.url, seller.address, format(1_000_000n + value + 1_000n))
+  const backBody = { to: customer.address, value: -back.value, nonce: back.nonce, receiptHash: back.root }
+  const backId = await settle(gateway.url, await paymentBody(bench.wallet, seller, backBody))
+  await ended(gateway.url, backId)
+  const { batchId: backBatch, transactionHash: backHash, receipt: backProof } = await transferOf(gateway.url, backId)
+  const returned = { ...back, batch: { id: BigInt(backBatch), txHash: backHash, ...backProof } }
+  const paidBack = await verify(documentOf(given[0]!, { payment: returned, entries: given }, place), ...options)
+  assert.deepEqual([paidBack.code, /✓ chain/.test(paidBack.text)], [0, true], paidBack.text)
   const { batch: _, ...submitted } = onChain
   const waiting = await verify(documentOf(covered[2]!, { payment: submitted, entries: covered }, place), ...options)
   assert.deepEqual([waiting.code, /valid; its payment is not on chain yet/.test(waiting.text)], [1, true], waiting.text)

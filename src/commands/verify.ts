@@ -2,7 +2,7 @@ import { createReadStream } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { createPublicClient, http, parseAbiItem, parseEventLogs, TransactionReceiptNotFoundError } from 'viem'
 import { reasonOf } from '../errors.ts'
-import { type Batch, needsTransfer, type SignedPayment, whyNoTransfer } from '../receipts/payment.ts'
+import { type BatchedPayment, needsTransfer, type SignedPayment, whyNoTransfer } from '../receipts/payment.ts'
 import { InvalidReceiptError } from '../receipts/read-fields.ts'
 import { lineLengthMax } from '../receipts/read-lines.ts'
 import { type Receipt, readReceipt } from '../receipts/receipt.ts'
@@ -21,7 +21,7 @@ export const verifyCommand: Command = {
       'Check hashes, amounts, signatures and the proofs up to the batch, without network. Exit code 0 if FILE is valid, 1 if it is invalid or not signed yet',
     ],
     ['--issuer 0x…', 'Also check that this issuer signed it'],
-    ['--rpc URL', 'Also check that the batches are on chain, at this node'],
+    ['--rpc URL', 'Also check that the payments are on chain, at this node'],
   ],
   options: { rpc: { type: 'string' }, issuer: { type: 'string' } },
   wordsMax: 1,
@@ -38,7 +38,7 @@ export const verifyCommand: Command = {
   },
 }
 
-type Trust = { readonly issuer: Address | undefined; readonly onChain: BatchOnChain | undefined }
+type Trust = { readonly issuer: Address | undefined; readonly onChain: PaymentOnChain | undefined }
 
 type Verdict = {
   /** Whether the file is proved: nothing is wrong, and nothing that was asked for is still to come. */
@@ -71,26 +71,28 @@ function readIssuer(text: string | boolean | undefined): Address | undefined {
   return issuer
 }
 
-function readChain(url: string | boolean | undefined): BatchOnChain | undefined {
+function readChain(url: string | boolean | undefined): PaymentOnChain | undefined {
   if (url === undefined) return undefined
   if (!URL.canParse(String(url))) throw new CommandError(`--rpc must be the URL of a chain node; got "${url}".`, 2)
-  return createBatchOnChain(String(url))
+  return createPaymentOnChain(String(url))
 }
 
 const batchSettled = parseAbiItem(
   'event BatchSettled(uint64 indexed batchId, bytes32 indexed receiptRoot, uint256 authorizationCount, uint256 settledCount, uint256 settledValue)',
 )
+const paymentSettled = parseAbiItem('event PaymentSettled(address indexed payer, bytes32 nonce, uint256 value)')
 
-/** Undefined when the gateway's contract put the batch's root on the chain in the transaction it names; else what is wrong. */
-type BatchOnChain = (batch: Batch, domain: ReceiptDomain) => Promise<string | undefined>
+/** Undefined when the gateway's contract settled the payment, in the batch and the transaction that it names; else what is wrong. */
+type PaymentOnChain = (payment: BatchedPayment, domain: ReceiptDomain) => Promise<string | undefined>
 
-function createBatchOnChain(rpcUrl: string): BatchOnChain {
+function createPaymentOnChain(rpcUrl: string): PaymentOnChain {
   const client = createPublicClient({ transport: http(rpcUrl) })
   let chainId: Promise<number> | undefined
   const refuse = (error: unknown): never => {
     throw new CommandError(`The chain node does not respond: ${reasonOf(error, rpcUrl)}.`)
   }
-  return async ({ id, txHash, root }, domain) => {
+  return async (payment, domain) => {
+    const { id, txHash, root } = payment.batch
     chainId ??= client.getChainId()
     const found = BigInt(await chainId.catch(refuse))
     if (found !== domain.chainId) return `The receipt is for chain ${domain.chainId}; the node is on chain ${found}.`
@@ -99,15 +101,25 @@ function createBatchOnChain(rpcUrl: string): BatchOnChain {
       return refuse(error)
     })
     if (mined === undefined) return `Transaction ${txHash} is not on the chain.`
-    const events = mined.status === 'success' ? parseEventLogs({ abi: [batchSettled], logs: mined.logs }) : []
-    const isThere = events.some(
-      ({ address, args }) =>
-        address.toLowerCase() === domain.gatewayWallet &&
-        args.batchId === id &&
-        args.receiptRoot.toLowerCase() === root,
+    const logs = mined.logs.filter(({ address }) => address.toLowerCase() === domain.gatewayWallet)
+    const events = mined.status === 'success' ? parseEventLogs({ abi: [batchSettled, paymentSettled], logs }) : []
+    const isBatchThere = events.some(
+      ({ eventName, args }) =>
+        eventName === 'BatchSettled' && args.batchId === id && args.receiptRoot.toLowerCase() === root,
     )
-    return isThere ? undefined : `Transaction ${txHash} does not settle batch ${id} with the root ${root}.`
+    if (!isBatchThere) return `Transaction ${txHash} does not settle batch ${id} with the root ${root}.`
+    // The root also covers payments that the contract skipped, and whatever others who paid the seller have put under it.
+    const isSettled = events.some(({ eventName, args }) => eventName === 'PaymentSettled' && isOf(payment, args))
+    return isSettled || !needsTransfer(payment) ? undefined : `Batch ${id} does not settle payment ${payment.number}.`
   }
+}
+
+type SettledArguments = { readonly payer: string; readonly nonce: string; readonly value: bigint }
+
+/** When the service pays, the payer is the seller, whom a receipt does not name. Its nonce is of this account and payment alone. */
+function isOf({ payer, nonce, value }: SignedPayment, settled: SettledArguments): boolean {
+  if (settled.nonce.toLowerCase() !== nonce) return false
+  return value < 0n ? settled.value === -value : settled.value === value && settled.payer.toLowerCase() === payer
 }
 
 const receiptBytesMax = 1_048_576
@@ -182,16 +194,16 @@ function checkIssuer(found: string | undefined, trusted: Address): Check {
   return { name: 'issuer', ok, pending: false, detail }
 }
 
-async function checkChain({ domain, payment }: Receipt, onChain: BatchOnChain): Promise<Check> {
-  const batch = payment?.batch
-  if (batch === undefined) {
+async function checkChain({ domain, payment }: Receipt, onChain: PaymentOnChain): Promise<Check> {
+  if (payment?.batch === undefined) {
     if (payment === undefined || needsTransfer(payment))
       return { name: 'chain', ok: true, pending: true, detail: 'Not on chain yet.' }
     const detail = `The payment ${whyNoTransfer(payment)}, so no transfer is needed.`
     return { name: 'chain', ok: true, pending: false, detail }
   }
-  const problem = await onChain(batch, domain)
-  const detail = problem ?? `Transaction ${batch.txHash} put the root of batch ${batch.id} on chain.`
+  const { batch, number } = payment
+  const problem = await onChain({ ...payment, batch }, domain)
+  const detail = problem ?? `Transaction ${batch.txHash} settled payment ${number} in batch ${batch.id}.`
   return { name: 'chain', ok: problem === undefined, pending: false, detail }
 }
 
@@ -200,7 +212,7 @@ async function checkBundle(file: string, { issuer, onChain }: Trust): Promise<Ve
   const report = await verifyBundle(createReadStream(file), {
     crypto: receiptCrypto,
     onProgress: ({ entries }) => counter.show(entries),
-    ...(onChain === undefined ? {} : { checkBatch: (batch, { domain }) => onChain(batch, domain) }),
+    ...(onChain === undefined ? {} : { checkPayment: (payment, { domain }) => onChain(payment, domain) }),
   }).finally(counter.end)
   const { header, totals } = report
   const checks: Check[] = [...report.checks]

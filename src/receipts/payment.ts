@@ -28,6 +28,8 @@ export type SignedPayment = ReceiptPayment & {
   readonly batch?: Batch | undefined
 }
 
+export type BatchedPayment = SignedPayment & { readonly batch: Batch }
+
 /** The gateway's batch that settled a payment. */
 export type Batch = {
   readonly id: bigint

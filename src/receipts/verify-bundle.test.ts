@@ -217,11 +217,11 @@ test('a wrong sum, a wrong root and a foreign signature are each reported by nam
   assert.deepEqual(await findingsOf(await textOf(rows(wrongSigner))), ['signatures'])
 })
 
-test('each batch is looked up on the chain once, and a missing one is reported', async () => {
+test('each payment is looked up on the chain once, and a missing one is reported', async () => {
   const asked: Batch[] = []
   const missing = payments[2]!.batch!.id
   const { checks } = await verify(bundle, {
-    checkBatch: async (batch, { domain }) => {
+    checkPayment: async ({ batch }, { domain }) => {
       assert.deepEqual(domain, header.domain)
       asked.push(batch)
       return batch.id === missing ? `Batch ${batch.id} is not on the chain.` : undefined

@@ -3,7 +3,7 @@ import { type BundleHeader, type BundleStart, UnpaidEntries } from './bundle.ts'
 import type { ReceiptCrypto } from './crypto.ts'
 import { createEntryHasher, type Entry, int64Max, int64Min, uint64Max } from './entry.ts'
 import { zeroHash } from './hex.ts'
-import { type Batch, needsTransfer, type SignedPayment } from './payment.ts'
+import { type BatchedPayment, needsTransfer, type SignedPayment } from './payment.ts'
 import { PaymentRootBuilder } from './payment-tree.ts'
 import { type Fields, InvalidReceiptError, readFields, readHex, readInteger } from './read-fields.ts'
 import { readLines } from './read-lines.ts'
@@ -33,8 +33,8 @@ export type BundleTotals = {
 
 export type BundleOptions = {
   readonly crypto: ReceiptCrypto
-  /** Looks for a batch on the chain; returns the problem. Without it the check `chain` is left out. */
-  readonly checkBatch?: (batch: Batch, header: BundleHeader) => Promise<string | undefined>
+  /** Looks for a payment on the chain; returns the problem. Without it the check `chain` is left out. */
+  readonly checkPayment?: (payment: BatchedPayment, header: BundleHeader) => Promise<string | undefined>
   /** Called after each verified part of the file. */
   readonly onProgress?: (totals: BundleTotals) => void
 }
@@ -108,7 +108,6 @@ class History {
   /** The payment whose entries are being read. */
   #open: OpenPayment | undefined
   #lastPayment: BundleStart | undefined
-  #lastBatch: Batch | undefined
   #nextEntry: bigint
   #skipped = 0n
   #totals = { entries: 0n, payments: 0n, batched: 0n, waiting: 0n, paid: 0n }
@@ -196,7 +195,7 @@ class History {
   }
 
   async #checkProofs(payment: SignedPayment): Promise<void> {
-    const { crypto, checkBatch } = this.#options
+    const { crypto, checkPayment } = this.#options
     const signature = await signatureProblem(payment, this.#header.domain, crypto)
     if (signature !== undefined) this.#findings.add('signatures', signature)
     const { batch } = payment
@@ -207,10 +206,7 @@ class History {
     this.#totals.batched += 1n
     const inclusion = inclusionProblem(payment, crypto.keccak256)
     if (inclusion !== undefined) this.#findings.add('inclusion', inclusion)
-    // Neighbouring payments may share a batch.
-    if (checkBatch === undefined || isSameBatch(batch, this.#lastBatch)) return
-    this.#lastBatch = batch
-    const chain = await checkBatch(batch, this.#header)
+    const chain = await checkPayment?.({ ...payment, batch }, this.#header)
     if (chain !== undefined) this.#findings.add('chain', chain)
   }
 
@@ -267,7 +263,7 @@ class History {
     this.#close()
     if (!this.#hasEnded) this.#findings.add('end', 'The last line is missing: the file is cut off.')
     const checks = checkNames
-      .filter((name) => name !== 'chain' || this.#options.checkBatch !== undefined)
+      .filter((name) => name !== 'chain' || this.#options.checkPayment !== undefined)
       .map((name) => this.#findings.check(name, this.#describe(name)))
     return { header: this.#header, totals: this.totals, checks }
   }
@@ -312,7 +308,7 @@ class History {
           isWaiting,
         ]
       case 'chain':
-        return [payments === 0n ? none : `The roots of ${batched} payments are on chain.${others}`, isWaiting]
+        return [payments === 0n ? none : `${batched} payments are on chain.${others}`, isWaiting]
       case 'unpaid':
         return [
           unpaid === 0n
@@ -327,10 +323,6 @@ class History {
 }
 
 type OpenPayment = { readonly payment: SignedPayment; readonly builder: PaymentRootBuilder; sum: bigint }
-
-function isSameBatch(batch: Batch, other: Batch | undefined): boolean {
-  return batch.id === other?.id && batch.txHash === other.txHash && batch.root === other.root
-}
 
 /** Findings by check: the first one in full, and their number. */
 class Findings {
