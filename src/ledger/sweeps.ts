@@ -99,25 +99,27 @@ export type Sweep = {
   readonly ageMs: bigint
 }
 
+/** `amount` is the balance of the address at `block`. */
+export type SweepPlan = { readonly id: string; readonly amount: bigint; readonly block: bigint }
+
 /**
- * Plans a sweep of an amount into the gateway. An account has one sweep under way at a time. After a failure it waits a minute, and
- * twice as long after each further failure in a row, up to a day: a reverted transaction costs gas, and the cause, such as a
- * token's blocklist, usually fails the next sweep too. A small amount also waits after a successful sweep. Returns whether it was
- * planned.
+ * Plans a sweep into the gateway, of all that arrived up to its block. An account has one sweep under way at a time. After a failure it
+ * waits a minute, and twice as long after each further failure in a row, up to a day: a reverted transaction costs gas, and the cause,
+ * such as a token's blocklist, usually fails the next sweep too. A small amount also waits after a successful sweep. Returns whether it
+ * was planned.
  */
 export async function planSweep(
   database: Database,
   account: DepositAccount,
-  id: string,
-  amount: bigint,
+  { id, amount, block }: SweepPlan,
 ): Promise<boolean> {
   return database.transaction(async (connection) => {
     await lockAccount(connection, { partition: account.partition, accountId: account.id })
     const planned = await connection.query(insertSweep, [account.partition, id, account.id, amount, nonceUsed])
     if (planned.length === 0) return false
     await connection.query(
-      'update arrivals set sweep_id = $2 where partition = $1 and account_id = $3 and sweep_id is null',
-      [account.partition, id, account.id],
+      'update arrivals set sweep_id = $2 where partition = $1 and account_id = $3 and sweep_id is null and block <= $4',
+      [account.partition, id, account.id, block],
     )
     await writeEvent(connection, { partition: account.partition, accountId: account.id }, 'deposit.updated', {})
     return true

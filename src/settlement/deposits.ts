@@ -161,15 +161,16 @@ async function creditDeposits(
 /** Moves arrived USDC into the gateway, one sweep per account; the relayer pays the gas. Returns how many sweeps are open. */
 export async function sweepDeposits(parts: DepositParts): Promise<number> {
   const accounts = await findAccountsToSweep(parts.database, parts.sweepMin, accountsMax)
-  if (accounts.length > 0) {
+  const block = await readCursor(parts.database, 'arrivals')
+  if (accounts.length > 0 && block !== undefined) {
     const amountMin = await readAmountMin(parts)
     let planned = 0
     for (const account of accounts) {
       // Sorted by amount, largest first.
       if (planned === plansMax || account.amount < amountMin) break
-      const balance = await parts.chain.usdcBalance(account.address as Address)
-      if (balance < amountMin) continue
-      if (await planSweep(parts.database, account, randomUUID(), balance)) planned += 1
+      const [amount] = await parts.chain.usdcBalances([account.address as Address], block)
+      if (amount! < amountMin) continue
+      if (await planSweep(parts.database, account, { id: randomUUID(), amount: amount!, block })) planned += 1
       parts.failpoint('after_sweep_planned')
     }
   }
@@ -195,11 +196,21 @@ async function readAmountMin({ chain, sender, sweepMin }: DepositParts): Promise
   return isScarce && sweepMin < smallSweepMax ? smallSweepMax : sweepMin
 }
 
-/** Finds arrivals without a log by their balance: nodes drop logs, and coins can be sent without a Transfer event. */
+/**
+ * Finds arrivals without a log by their balance: nodes drop logs, and coins can be sent without a Transfer event. Transfers are read up to
+ * the block of the balances first: one that is swept before it is recorded would be shown as waiting for good.
+ */
 export async function reconcileArrivals(parts: DepositParts): Promise<void> {
-  const open = new Set((await findOpenSweeps(parts.database)).map(({ accountId }) => accountId))
-  const accounts = (await listDepositAccounts(parts.database)).filter(({ id }) => !open.has(id))
-  const block = await comparableBlock(parts.database, parts.chain)
+  const { database, chain } = parts
+  const open = new Set((await findOpenSweeps(database)).map(({ accountId }) => accountId))
+  const block = await comparableBlock(database, chain)
+  const known = (await readCursor(database, 'arrivals')) ?? -1n
+  // So far behind, the transfers explain the balances.
+  if (block - known > blocksMax) return
+  const listed = await listDepositAccounts(database)
+  const byAddress = new Map(listed.map((account) => [account.address, account]))
+  await follow(parts, 'arrivals', [known, block], (first, last) => noteArrivals(parts, byAddress, first, last))
+  const accounts = listed.filter(({ id }) => !open.has(id))
   const balances = await parts.chain.usdcBalances(
     accounts.map(({ address }) => address as Address),
     block,
@@ -213,7 +224,7 @@ export async function reconcileArrivals(parts: DepositParts): Promise<void> {
   let small = 0
   for (const { account, balance } of found) {
     if (balance < amountMin || small === plansMax) break
-    const isPlanned = await planSweep(parts.database, account, randomUUID(), balance)
+    const isPlanned = await planSweep(parts.database, account, { id: randomUUID(), amount: balance, block })
     if (isPlanned && balance < smallSweepMax) small += 1
   }
 }

@@ -5,6 +5,7 @@ import { encodeFunctionData, type Hex, pad, toEventSelector } from 'viem'
 import { devUsdcAbi } from '../../contracts/generated/DevUsdc.abi.ts'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
 import { createAccount, findAccount } from '../../src/ledger/accounts.ts'
+import { readBalance } from '../../src/ledger/balance.ts'
 import { readCursor } from '../../src/ledger/chain-cursors.ts'
 import { assignAddress } from '../../src/ledger/deposit-addresses.ts'
 import { readLedgerNumbers } from '../../src/ledger/ledger-numbers.ts'
@@ -143,6 +144,23 @@ test('other tokens, empty transfers and USDC to unknown addresses are not credit
   for (let again = 0; again < 3; again += 1) await round()
   assert.equal(await balanceOf(account), 0n)
   assert.deepEqual(await shown(account), [])
+})
+
+// Deposit addresses are compared with their balances once a minute, whatever was read by then.
+test('a transfer that arrives while addresses are reconciled does not wait as a deposit after it is credited', async () => {
+  const account = await openAccount()
+  const { database } = deposits.parts
+  await watchDeposits(deposits.parts)
+  await send(account.address, 250_000n)
+  await reconcileArrivals(deposits.parts)
+  await untilCredited(account, 250_000n)
+  await round()
+  assert.deepEqual(
+    (await shown(account)).map(({ amount, state }) => [amount, state]),
+    [[250_000n, 'credited']],
+  )
+  const { pendingDeposits } = await readBalance(database, { partition: account.partition, accountId: account.id })
+  assert.equal(pendingDeposits, 0n)
 })
 
 test('dust waits, is shown, and comes in together when it is worth the gas', async () => {
