@@ -85,6 +85,7 @@ function refuse({ decision, recipient, availableAt, ...row }: RefundDecision, or
   if (decision === 'below_min') throw new WithdrawalBelowMinError(amount, min, refundable, 'refunded')
   if (decision === 'small_too_soon') throw new SmallWithdrawalTooSoonError(amount, min, availableAt!, 'refunded')
   if (decision === 'too_many_open') throw new TooManyWithdrawalsError()
+  if (decision === 'too_many_refunds') throw new TooManyRefundsError(availableAt!)
 }
 
 async function findRefund(
@@ -188,6 +189,19 @@ export class NothingToRefundError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
     super('This wallet has no unused credit here. Nothing was paid back.')
+  }
+}
+
+/** In 24 hours. `limit_withdrawal` has the same number. */
+const refundsMax = 10
+
+/** Each refund, and the payment that it pays back, costs the relayer gas, and the wallet nothing. */
+export class TooManyRefundsError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor(availableAt: Date) {
+    super(
+      `This wallet was refunded ${refundsMax} times within 24 hours; the limit is ${refundsMax}. The next refund is possible at ${availableAt.toISOString()}. Until then its credit pays for requests.`,
+    )
   }
 }
 

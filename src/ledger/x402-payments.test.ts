@@ -5,6 +5,7 @@ import { assertBooksBalance } from '../../test/support/audit.ts'
 import { charge, hold, openLedger, place, voided } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { newWallet, payFor, placePaid, signedPayment, tellPayment } from '../../test/support/wallet-payments.ts'
+import type { ServiceError } from '../errors.ts'
 import { revokeAccess } from '../identity/revoke-access.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { findAccount } from './accounts.ts'
@@ -284,6 +285,42 @@ test('a refund below the minimum is all unused credit, and paid once in 24 hours
     [partition, accountId],
   )
   assert.equal((await refund()).amount, 10_000n)
+  await assertBooksBalance(database)
+})
+
+// Payment and refund are each a row on chain that the relayer pays, and the wallet has its money back.
+test('a wallet is refunded ten times in 24 hours, whatever the amounts; the refusal says when again', async () => {
+  const { database } = ledger
+  const holds = await openLedger(database)
+  const wallet = await newWallet(database)
+  const { partition, accountId } = wallet
+  const pay = async () => {
+    const payment = signedPayment(wallet, 500_000n)
+    await holds.end(voided(heldOf(await payFor(database, holds, payment, 500_000n))))
+    await tellPayment(database, payment, 'completed')
+  }
+  const refund = (id: string = randomUUID()) =>
+    requestRefund(database, { partition, accountId, id, amount: undefined, min: fromAtomic(100_000n) })
+  const ids: string[] = []
+  for (let count = 0; count < 11; count += 1) {
+    await pay()
+    const made = await refund()
+    ids.push(made.id)
+    await advanceWithdrawal(database, made, { state: count === 0 ? 'failed' : 'confirmed' })
+  }
+  await pay()
+  await assert.rejects(refund(), (error: ServiceError) => {
+    const [, at] = /^This wallet was refunded 10 times .* possible at (20\d\d-[^ ]+)\. /.exec(error.message) ?? []
+    const waitMs = Date.parse(at!) - Date.now()
+    return error.code === 'invalid_value' && waitMs > 23.9 * 3_600_000 && waitMs <= 24 * 3_600_000
+  })
+  assert.equal((await refund(ids[5])).amount, 500_000n, 'the same refund again')
+  assert.equal((await accountOf(wallet))!.credit, 500_000n)
+  await database.query(
+    `update withdrawals set created_at = created_at - interval '24 hours' where partition = $1 and id = $2`,
+    [partition, ids[1]],
+  )
+  assert.equal((await refund()).amount, 500_000n)
   await assertBooksBalance(database)
 })
 

@@ -81,7 +81,7 @@ export const x402Contracts = {
     method: 'POST',
     path: '/x402/v1/refund',
     summary:
-      'Pay unused credit back to the wallet that signed in: all of it, or an amount. Less than the minimum of a withdrawal is paid once in 24 hours, if it is all of it',
+      'Pay unused credit back to the wallet that signed in: all of it, or an amount. Less than the minimum of a withdrawal is paid once in 24 hours, if it is all of it; a wallet is refunded at most 10 times in 24 hours',
     access: 'wallet',
     status: 202,
     body: z.strictObject({
