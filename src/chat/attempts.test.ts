@@ -72,6 +72,16 @@ test('a retry that joins ends the grace; when it leaves, another grace begins', 
   assert.equal(attempt.signal.aborted, true)
 })
 
+test('a retry that comes after the grace changes nothing: the attempt stays abandoned', async () => {
+  const attempt = open(newAttempts())
+  attempt.leave(left)
+  mock.timers.tick(10_000)
+  const joined = attempt.join(never, () => {})
+  assert.deepEqual([attempt.signal.aborted, attempt.isAbandoned], [true, true])
+  attempt.close(undefined)
+  assert.equal(await joined, undefined)
+})
+
 test('a retry on another node keeps an attempt alive while it polls', () => {
   const attempt = open(newAttempts())
   attempt.leave(left)

@@ -21,6 +21,7 @@ export class Attempt {
   readonly #result = Promise.withResolvers<Recording | undefined>()
   readonly #cancelled = new AbortController()
   #clients = 1
+  #isGivenUp = false
   #isEnded = false
   #graceTimer: NodeJS.Timeout | undefined
   #remoteTimer: NodeJS.Timeout | undefined
@@ -38,8 +39,9 @@ export class Attempt {
     return this.#cancelled.signal
   }
 
+  /** No client waits for the answer. A retry that comes after the attempt was cancelled gets none of it, and must not pay for it. */
   get isAbandoned(): boolean {
-    return this.#clients === 0
+    return this.#clients === 0 || this.#isGivenUp
   }
 
   get isEnded(): boolean {
@@ -69,6 +71,7 @@ export class Attempt {
 
   /** Ends the attempt: no client waits for its answer. */
   cancel(reason: unknown): void {
+    this.#isGivenUp = this.isAbandoned
     this.#endGrace(false)
     this.#cancelled.abort(reason)
     this.#returned?.reject(reason)

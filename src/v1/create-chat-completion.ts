@@ -3,7 +3,13 @@ import { type AdmissionParts, type AdmittedRequest, admit } from '../chat/admit.
 import { type Audience, completeChat, type ServingParts } from '../chat/complete-chat.ts'
 import { checkKeyRules, isKeyRuleError, underKeyRules } from '../chat/key-rules.ts'
 import type { AttemptHead, Recording } from '../chat/recording.ts'
-import type { EarlierAttempt, OwnAttempt, Retries, RetryMarks } from '../chat/retries.ts'
+import {
+  AttemptLostError,
+  type EarlierAttempt,
+  type OwnAttempt,
+  type Retries,
+  type RetryMarks,
+} from '../chat/retries.ts'
 import { refuseUnavailable } from '../chat/tool-offer.ts'
 import { type AccountRef, accountRef } from '../db/account-ref.ts'
 import { ServiceError } from '../errors.ts'
@@ -379,8 +385,10 @@ function audienceOf(
     deliver(events) {
       attempt.recorder.add(events)
       if (!clientSignal.aborted) return answer.deliver(events)
-      // The recording was dropped: a retry could no longer get this answer from the beginning.
-      if (attempt.recorder.events === undefined) attempt.cancel(clientSignal.reason)
+      // The recording was dropped: a retry could no longer get this answer from the beginning. One that waits has not cancelled it.
+      if (attempt.recorder.events === undefined) {
+        attempt.cancel(attempt.isAbandoned ? clientSignal.reason : new AttemptLostError())
+      }
       // Web tools are not paid for while no client waits.
       return events.some(({ type }) => type === 'activity') ? attempt.waitForClient() : undefined
     },

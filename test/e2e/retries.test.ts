@@ -381,6 +381,21 @@ for (const where of ['the same node', 'another node'] as const) {
   })
 }
 
+for (const stream of [true, false]) {
+  test(`a ${stream ? 'streamed' : 'buffered'} answer that becomes too long for the retry that waits costs what its first client received`, async () => {
+    const account = await service.openAccount('25')
+    const { exchange } = stream
+      ? await cutStream(service, account, idempotent('long'))
+      : await leftUnread(account, idempotent('long'))
+    // Its headers come when it has joined.
+    const retry = await postChat(service, account.apiKey, stream ? streamed : question, { headers: idempotent('long') })
+    exchange.send(text(' four'.repeat(250_000)))
+    assert.match(await retry.text(), /"error":\{[^\n]*"code":"overloaded"/)
+    await exchange.hungUp
+    assert.deepEqual(await chargesOf(account), [stream ? String(countedInput + 5 * 3) : '0'])
+  })
+}
+
 test('a checkpoint has no output that only a retry waits for: a crash does not charge it', async () => {
   const account = await service.openAccount('25')
   const cut = await cutStream(service, account, idempotent('crash'))
@@ -515,6 +530,18 @@ async function cutStream(node: TestService, account: TestAccount, headers: Recor
   for (let seen = ''; !seen.includes('three'); ) seen += (await reader.read()).value
   controller.abort()
   return { exchange, id: answer.headers.get('x-router-request-id')! }
+}
+
+/** Begins a buffered request whose client hangs up before the model wrote anything. */
+async function leftUnread(account: TestAccount, headers: Record<string, string>) {
+  const begun = nextExchange()
+  const controller = new AbortController()
+  const asked = postChat(service, account.apiKey, question, { headers, signal: controller.signal })
+  asked.catch(() => {})
+  const exchange = await begun
+  exchange.send(created)
+  controller.abort()
+  return { exchange }
 }
 
 /** Begins a buffered request whose client hangs up after the model wrote something. Returns what that cost. */
