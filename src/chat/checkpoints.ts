@@ -27,12 +27,13 @@ export class Checkpoints {
   readonly #options: CheckpointOptions
   /** Each answer with its last saved count. */
   readonly #answers = new Map<OpenAnswer, TokenCount | undefined>()
+  /** Answers that are being counted. A slow count, of an account with much to count, must not hold up the others. */
+  readonly #counting = new Set<OpenAnswer>()
   readonly #timer: NodeJS.Timeout
-  #busy = false
 
   constructor(options: CheckpointOptions) {
     this.#options = options
-    this.#timer = setInterval(() => void this.#write(), options.everyMs)
+    this.#timer = setInterval(() => this.#write(), options.everyMs)
     this.#timer.unref()
   }
 
@@ -46,16 +47,14 @@ export class Checkpoints {
     clearInterval(this.#timer)
   }
 
-  async #write(): Promise<void> {
-    // A count that takes longer than the interval must not pile up.
-    if (this.#busy) return
-    this.#busy = true
-    try {
-      await Promise.all([...this.#answers.keys()].map((answer) => this.#writeOne(answer)))
-    } catch (error) {
-      this.#options.onError(error)
-    } finally {
-      this.#busy = false
+  #write(): void {
+    for (const answer of this.#answers.keys()) {
+      // A count that takes longer than the interval must not pile up.
+      if (this.#counting.has(answer)) continue
+      this.#counting.add(answer)
+      this.#writeOne(answer)
+        .catch(this.#options.onError)
+        .finally(() => this.#counting.delete(answer))
     }
   }
 
