@@ -239,6 +239,15 @@ test('a round of calls is replayed as one message, with the reasoning under its 
   })
 })
 
+test('a signature of the thoughts before a call, as Google sends it, is replayed with its call', () => {
+  const extra_content = { google: { thought_signature: 'c2lnbmVk' } }
+  const other = { ...call, index: 1, id: 'd' }
+  const stream = chunk({ tool_calls: [{ ...call, extra_content }, other] }, 'tool_calls')
+  const item = read([Buffer.from(stream)]).find(({ type }) => type === 'item')
+  const called = (id: string) => ({ id, type: 'function', function: call.function })
+  assert.deepEqual(item?.type === 'item' && item.item.tool_calls, [{ ...called('c'), extra_content }, called('d')])
+})
+
 test('a round of content in parts is replayed in parts, its reasoning first', () => {
   const thoughts = (text: string) => ({ type: 'thinking', thinking: [{ type: 'text', text }] })
   const written = { type: 'text', text: 'Wait.' }

@@ -63,7 +63,14 @@ type Answer = {
   readonly allCalls: Call[]
 }
 
-type Call = { readonly place: string; readonly id: string; readonly name: string; arguments: string }
+type Call = {
+  readonly place: string
+  readonly id: string
+  readonly name: string
+  arguments: string
+  /** Google's signature of the thoughts before the call. Its models refuse a further round without it. */
+  extraContent: JsonObject | undefined
+}
 
 function createAnswer(hidden: readonly string[]): Answer {
   return {
@@ -227,11 +234,12 @@ function addCall(answer: Answer, chunkId: unknown, fragment: JsonObject, positio
     const place = String(answer.allCalls.length)
     // Every call needs an id that is unique within the answer: results are matched by it.
     const id = isText(fragment.id) ? fragment.id : derivedCallId(`${String(chunkId)} ${place}`)
-    call = { place, id, name: called.name, arguments: '' }
+    call = { place, id, name: called.name, arguments: '', extraContent: undefined }
     answer.calls.set(index, call)
     answer.allCalls.push(call)
     answer.events.push(...answer.orderedCalls.begin(place, id, called.name))
   }
+  if (isObject(fragment.extra_content)) call.extraContent = fragment.extra_content
   const given = isObject(called.arguments) ? JSON.stringify(called.arguments) : called.arguments
   if (!isText(given)) return
   call.arguments += given
@@ -284,6 +292,7 @@ function assistantItem({ text, reasoning, allCalls }: Answer): JsonObject {
       id: call.id,
       type: 'function',
       function: { name: call.name, arguments: call.arguments },
+      ...(call.extraContent !== undefined && { extra_content: call.extraContent }),
     })),
   }
 }

@@ -101,6 +101,7 @@ test('calls of our own tools run, and the next round is given what the model wro
     id: 'call_1',
     type: 'function',
     function: { name: 'web_search', arguments: '{"query":"penny"}' },
+    extra_content: { google: { thought_signature: 'c2lnbmVk' } },
   }
   const rounds = [
     sends(
@@ -118,6 +119,8 @@ test('calls of our own tools run, and the next round is given what the model wro
   const second = suite.upstream.exchanges.slice(before)[1]!.body.messages as Record<string, unknown>[]
   const [written, result] = second.slice(-2)
   assert.deepEqual([written!.role, written!.reasoning_content], ['assistant', 'Hm.'])
+  const { index: _, ...replayed } = call
+  assert.deepEqual(written!.tool_calls, [replayed])
   assert.deepEqual([result!.role, result!.tool_call_id], ['tool', 'call_1'])
   assert.match(String(result!.content), new RegExp(pennyResult.url.replaceAll('.', '\\.')))
 })
