@@ -130,7 +130,7 @@ export class QuotaExhaustedError extends ServiceError {
   readonly upstreamStatus: number | undefined
   constructor(upstreamStatus?: number) {
     super(
-      'The quota of this service at its model provider is exhausted. Nothing was charged. Try again in a minute, or contact the operator.',
+      'The quota of this service at its model provider is exhausted. Try again in a minute, or contact the operator.',
       { retryAfterMs: quotaRetryMs },
     )
     this.upstreamStatus = upstreamStatus

@@ -124,3 +124,16 @@ test('calls of our own tools run, and the next round is given what the model wro
   assert.deepEqual([result!.role, result!.tool_call_id], ['tool', 'call_1'])
   assert.match(String(result!.content), new RegExp(pennyResult.url.replaceAll('.', '\\.')))
 })
+
+test('an exhausted quota in a further round does not say that nothing was charged: the first round was', async () => {
+  const call = { index: 0, id: 'call_1', function: { name: 'web_search', arguments: '{"query":"penny"}' } }
+  const rounds = [
+    sends(delta({ content: 'I look.', tool_calls: [call] }, 'tool_calls'), usageChunk, '[DONE]'),
+    ({ outgoing }: UpstreamExchange) =>
+      void outgoing.writeHead(402).end('{"error":{"message":"Insufficient Balance"}}'),
+  ]
+  const { text, row } = await ask((exchange) => rounds.shift()!(exchange), { web_search: true, stream: true })
+  assertCharge(row, 'failed', 10 + 5 * 5 + 8_750, 'upstream')
+  assert.match(text, /"message":"The quota of this service/)
+  assert.doesNotMatch(text, /othing was charged/)
+})
