@@ -110,32 +110,53 @@ test('a host with a broken robots.txt is skipped for a while', async () => {
   assert.equal((await webFetch.fetch(url, never, 'a')).text, 'open')
 })
 
-test('fetches beyond the concurrency limit are refused', async () => {
+test('fetches beyond the concurrency limit wait for a place, and are given up when none becomes free', async () => {
   const { url } = await site(() => {})
-  const few = createWebFetch({
-    fetch,
-    reader,
-    now: () => time,
-    limits: { charactersMax: 10, totalMsMax: 5_000, fetchesMax: 1 },
-  })
+  const open = await site(page('open'))
+  const limits = { charactersMax: 10, totalMsMax: 2_000, fetchesMax: 1 }
+  const few = createWebFetch({ fetch, reader, now: () => time, limits: { ...limits, totalMsMax: 60_000 } })
   const controller = new AbortController()
   const first = few.fetch(url, controller.signal, 'a')
-  await assert.rejects(few.fetch(url, never, 'a'), /Too many pages/)
+  const second = few.fetch(open.url, never, 'a')
   controller.abort(new Error('enough'))
   await assert.rejects(first, /enough/)
+  assert.equal((await second).text, 'open')
+  const hasty = createWebFetch({ fetch, reader, now: () => time, limits })
+  const hanging = hasty.fetch(url, never, 'a')
+  const waiting = hasty.fetch(open.url, never, 'a')
+  await Promise.all([assert.rejects(hanging, /too long/), assert.rejects(waiting, /Too many pages|too long/)])
 })
 
-test('one account gets a quarter of the fetches, and others are served', async () => {
+test('one account gets a quarter of the fetches, and others are served; what is beyond it waits', async () => {
   const { url } = await site(() => {})
   const open = await site(page('open'))
   const shared = createWebFetch({ fetch, reader, now: () => time })
-  const controller = new AbortController()
+  const [controller, left] = [new AbortController(), new AbortController()]
   const hanging = Array.from({ length: 16 }, () => shared.fetch(url, controller.signal, 'greedy'))
-  await assert.rejects(shared.fetch(open.url, never, 'greedy'), /Too many pages/)
+  const waiting = Array.from({ length: 4 }, () => shared.fetch(open.url, never, 'greedy'))
+  const abandoned = shared.fetch(open.url, left.signal, 'greedy')
   assert.equal((await shared.fetch(open.url, never, 'honest')).text, 'open')
+  assert.deepEqual(open.paths, ['/robots.txt', '/'])
+  left.abort(new Error('left'))
+  await assert.rejects(abandoned, /left/)
   controller.abort(new Error('enough'))
   const outcomes = await Promise.allSettled(hanging)
   assert.ok(outcomes.every(({ status }) => status === 'rejected'))
+  assert.deepEqual(
+    (await Promise.all(waiting)).map(({ text }) => text),
+    ['open', 'open', 'open', 'open'],
+  )
+})
+
+test('more fetches of one account than may wait are refused', async () => {
+  const { url } = await site(() => {})
+  const shared = createWebFetch({ fetch, reader, now: () => time })
+  const controller = new AbortController()
+  const many = Array.from({ length: 16 + 128 }, () => shared.fetch(url, controller.signal, 'greedy'))
+  await assert.rejects(shared.fetch(url, never, 'greedy'), /Too many pages/)
+  controller.abort(new Error('enough'))
+  const outcomes = await Promise.allSettled(many)
+  assert.ok(outcomes.every((outcome) => outcome.status === 'rejected' && /enough/.test(String(outcome.reason))))
 })
 
 test('a fetch that takes too long altogether is given up', async () => {
