@@ -163,6 +163,18 @@ test('the Prometheus operator gets the same alerts, and its series the name they
   assert.deepEqual(guarded.spec.endpoints[0].authorization.credentials, { name: 'penny', key: 'METRICS_TOKEN' })
 })
 
+// Unset it would follow the cores of the node, and eight processes do not fit into the memory of one.
+test('the web processes of a Pod fit into its memory, whatever the node has', () => {
+  const processMiB = 350
+  const settlementMiB = 300
+  const { data } = renderChart().find(({ kind }) => kind === 'ConfigMap')
+  for (const { kind, spec } of renderChart().filter(({ kind }) => ['Deployment', 'StatefulSet'].includes(kind))) {
+    const [, gibibytes] = /^(\d+)Gi$/.exec(spec.template.spec.containers[0].resources.limits.memory)!
+    const needed = Number(data.WEB_PROCESSES) * processMiB + (kind === 'StatefulSet' ? settlementMiB : 0)
+    assert.ok(needed <= Number(gibibytes) * 1024, `${kind}: ${needed} MiB`)
+  }
+})
+
 // A changed ConfigMap restarts no Pod by itself.
 test('a setting that is changed with helm upgrade reaches the Pods, and the cluster knows of it', () => {
   const isPod = ({ kind }: Any) => ['Deployment', 'StatefulSet'].includes(kind)
