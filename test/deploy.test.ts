@@ -6,6 +6,7 @@ import { delimiter, join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { parse, parseAllDocuments } from 'yaml'
+import { readConfig } from '../src/config/config.ts'
 import { settings } from '../src/config/settings.ts'
 import { createLedgerMetrics } from '../src/http/ledger-metrics.ts'
 import { renderTemplate } from './support/helm-template.ts'
@@ -18,6 +19,10 @@ const read = (file: string) => readFileSync(join(deploy, file), 'utf8')
 const known = new Set(
   Object.entries(settings).flatMap(([name, { isSecret }]) => (isSecret ? [name, `${name}_FILE`] : [name])),
 )
+
+const production = readConfig({ NODE_ENV: 'production' })
+/** As docs/guides/scaling-out.md says: both times, and half a minute for the last writes. */
+const stopSecondsMin = (production.shutdownDelayMs + production.drainMs) / 1000 + 30
 
 // biome-ignore lint/suspicious/noExplicitAny: what a file says, looked at member by member
 type Any = any
@@ -83,6 +88,7 @@ test('compose gives the service nothing it does not need and no variable it does
     assert.doesNotMatch(service.image, /latest$/)
     for (const port of service.ports ?? []) assert.match(port, /^127\.0\.0\.1:/, 'only this machine')
   }
+  assert.ok(Number.parseInt(penny.stop_grace_period, 10) >= stopSecondsMin)
   assert.match(postgres.healthcheck.test.join(' '), /pg_isready/)
   assert.deepEqual([prometheus.profiles, grafana.profiles], [['observe'], ['observe']])
   for (const service of [prometheus, grafana])
@@ -267,7 +273,7 @@ test('systemd starts it without privileges and gives it the time to drain', () =
     'Restart=always',
   ])
     assert.ok(unit.split('\n').includes(rule), rule)
-  assert.ok(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)![1]) > 30)
+  assert.ok(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)![1]) >= stopSecondsMin)
   // Tried for ever, and not so often that the machine has nothing else to do.
   const [section] = unit.split('[Service]')
   assert.match(section!, /^StartLimitIntervalSec=0$/m)
