@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../db/database.ts'
+import { listPartitions } from '../ledger/accounts.ts'
 import { formatRequestId, type RequestId } from '../ledger/request-id.ts'
 import { type LoggedRequest, readRequestsById, readRequestsSince } from '../ledger/request-tail.ts'
 import { endedStatuses } from '../ledger/states.ts'
@@ -67,7 +68,10 @@ export const logsCommand: Command = {
               `${output.json ? JSON.stringify(plain(row)) : line({ ...row, id: formatRequestId(row.id) }, output)}\n`,
             )
       }
-      await follow(database, { last, once: options.once === true, partitions: config.ledgerPartitions, show })
+      // The command may lack the service's LEDGER_PARTITIONS.
+      const known = await listPartitions(database)
+      const partitions = Math.max(config.ledgerPartitions, ...known.map((partition) => partition + 1))
+      await follow(database, { last, once: options.once === true, partitions, show })
       return 0
     })
   },
