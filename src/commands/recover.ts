@@ -5,6 +5,7 @@ import { reasonOf } from '../errors.ts'
 import { findViolations, type Violation } from '../ledger/audit.ts'
 import { beginCursors, copiedAtCursor, forgetCursor, readCursor } from '../ledger/chain-cursors.ts'
 import { requestAllDepositAddresses } from '../ledger/deposit-addresses.ts'
+import { readEpoch } from '../ledger/epoch.ts'
 import { findFreeze, freezeLedger, restoredReason, unfreezeLedger } from '../ledger/freeze.ts'
 import { summarizePayments } from '../ledger/payments.ts'
 import { isPaymentOpen } from '../ledger/states.ts'
@@ -67,7 +68,8 @@ async function recover(database: Database, config: Config, output: Output): Prom
     database,
     chain,
     gatewayClient,
-    terms: paymentTerms(terms, config.settlementEpoch),
+    // The ledger's own: the command may lack the service's SETTLEMENT_EPOCH, and nonces of another epoch name other payments.
+    terms: paymentTerms(terms, (await readEpoch(database)) ?? config.settlementEpoch),
     signingTerms: terms,
     partitions: config.ledgerPartitions,
     copiedAt: await readCursor(database, copiedAtCursor),

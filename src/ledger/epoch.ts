@@ -25,7 +25,7 @@ export async function beginEpoch(database: Database, epoch: number): Promise<voi
 }
 
 /** Null before the first settlement run. */
-async function readEpoch(database: Database): Promise<number | null> {
+export async function readEpoch(database: Database): Promise<number | null> {
   const [row] = await database.query<{ epoch: number | null }>('select settlement_epoch as epoch from ledger_state')
   return row!.epoch
 }

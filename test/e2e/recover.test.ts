@@ -172,7 +172,9 @@ async function openHouse(t: TestContext): Promise<House> {
     environment,
     giveUsdc: (address, atomic) => bench.chain.admin.giveUsdc(address as `0x${string}`, atomic),
     async start(databaseUrl) {
-      const service = await startService(readConfig({ ...environment, DATABASE_URL: databaseUrl }), () => {})
+      // The commands do not have it: they need only DATA_DIR, so the epoch must come from the ledger.
+      const settings = { ...environment, DATABASE_URL: databaseUrl, SETTLEMENT_EPOCH: '2' }
+      const service = await startService(readConfig(settings), () => {})
       let stopped: Promise<void> | undefined
       const stop = () => (stopped ??= service.stop())
       atEnd(t, stop)
