@@ -1,5 +1,6 @@
 import { operatorActor, writeAccountLog } from '../db/account-log.ts'
 import { createLoginToken, loginLink } from '../identity/login-links.ts'
+import { findPublicUrl } from '../run/control.ts'
 import { type Command, CommandError } from './command.ts'
 import { readSandboxFile } from './sandbox-file.ts'
 import { whichAccount } from './which-account.ts'
@@ -33,7 +34,8 @@ export const loginLinkCommand: Command = {
       })
     })
     const sandboxUrl = readSandboxFile(config.dataDir)?.base_url.replace(/\/v1$/, '')
-    const publicUrl = config.publicUrl ?? sandboxUrl ?? `http://localhost:${config.port}`
+    const publicUrl =
+      config.publicUrl ?? findPublicUrl(config.dataDir) ?? sandboxUrl ?? `http://localhost:${config.port}`
     const url = loginLink(publicUrl, token)
     output.write(
       output.json

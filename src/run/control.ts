@@ -45,11 +45,33 @@ export async function openControl({ stack }: StartContext, actions: ControlActio
   return { url: `http://${host}:${(server.address() as AddressInfo).port}`, token }
 }
 
-/** For `penny providers` and the other web processes. Only the service's user can read the token in the data folder. */
-export function publishControl({ config, stack }: StartContext, address: ControlAddress): void {
+/** What commands beside the service find in its data folder. */
+type PublishedControl = ControlAddress & {
+  /** The service's PUBLIC_URL, for links: a command may lack that setting. */
+  readonly publicUrl: string
+}
+
+/** For commands and the other web processes. Only the service's user can read the token in the data folder. */
+export function publishControl(
+  { config, stack }: Pick<StartContext, 'config' | 'stack'>,
+  control: PublishedControl,
+): void {
   const path = join(config.dataDir, controlFile)
-  writePrivateFile(path, JSON.stringify(address))
+  writePrivateFile(path, JSON.stringify(control))
   stack.defer(() => rmSync(path, { force: true }))
+}
+
+/** The URL of the service that runs on this data folder; undefined when none does. */
+export function findPublicUrl(dataDir: string): string | undefined {
+  try {
+    return readControl(dataDir).publicUrl
+  } catch {
+    return undefined
+  }
+}
+
+function readControl(dataDir: string): PublishedControl {
+  return JSON.parse(readFileSync(join(dataDir, controlFile), 'utf8')) as PublishedControl
 }
 
 async function answer(
@@ -100,8 +122,7 @@ export type ControlAnswer = {
 export async function askControl(dataDir: string, method: 'GET' | 'POST', path: string): Promise<ControlAnswer> {
   let response: Response
   try {
-    const address = JSON.parse(readFileSync(join(dataDir, controlFile), 'utf8')) as ControlAddress
-    response = await call(address, { method, path, msMax: askMsMax })
+    response = await call(readControl(dataDir), { method, path, msMax: askMsMax })
   } catch (error) {
     throw new NoServiceError(dataDir, error)
   }

@@ -86,7 +86,7 @@ async function start(context: StartContext, options: StartOptions): Promise<Serv
   const parts = await openNode(context, ground, { web, retryGrace, ratesNow })
   const node = serveNode(context, parts, port, live)
   const actions = actionsOfAll(node, others)
-  publishControl(context, await openControl(context, actions))
+  publishControl(context, { ...(await openControl(context, actions)), publicUrl })
   const { metrics } = parts.observer
   startAudit(context, databases.jobs, metrics)
   startCleanUp(context, databases.jobs)
