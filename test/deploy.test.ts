@@ -89,6 +89,9 @@ test('compose gives the service nothing it does not need and no variable it does
     for (const port of service.ports ?? []) assert.match(port, /^127\.0\.0\.1:/, 'only this machine')
   }
   assert.ok(Number.parseInt(penny.stop_grace_period, 10) >= stopSecondsMin)
+  // docs/guides/scaling-out.md: 23 for each web process, of which there are up to eight, and 20.
+  const connections = /^max_connections=(\d+)$/.exec(postgres.command.at(-1))![1]
+  assert.ok(Number(connections) >= 8 * 23 + 20)
   assert.match(postgres.healthcheck.test.join(' '), /pg_isready/)
   assert.deepEqual([prometheus.profiles, grafana.profiles], [['observe'], ['observe']])
   for (const service of [prometheus, grafana])
