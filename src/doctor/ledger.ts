@@ -9,6 +9,7 @@ import { reasonOf } from '../errors.ts'
 import { findFreeze, restoredReason } from '../ledger/freeze.ts'
 import { tryHold } from '../ledger/try-hold.ts'
 import { countUnansweredWithdrawals } from '../ledger/withdrawals.ts'
+import { otherConnectionsMax, processConnectionsMax } from '../run/databases.ts'
 import { type Finding, failed, ok, skipped, warning } from './finding.ts'
 
 const versionMin = 150_000
@@ -27,7 +28,7 @@ export async function checkDatabase(config: Config, migrationsFolder: string): P
   try {
     const findings = [await checkServer(database)]
     if (findings[0]!.state === 'failed') return findings
-    findings.push(await checkJit(database), await checkClock(database))
+    findings.push(await checkConnections(database, config), await checkJit(database), await checkClock(database))
     const ledger = await checkLedger(database, migrationsFolder)
     findings.push(...ledger)
     if (ledger.length > 1) findings.push(await checkHolds(database, config.ledgerPartitions))
@@ -46,6 +47,20 @@ async function checkServer(database: Database): Promise<Finding> {
   const { number, version } = row!
   if (number >= versionMin && number < versionMax) return ok('database', `PostgreSQL ${version} responds.`)
   return failed('database', `PostgreSQL ${version} is not supported.`, 'Use PostgreSQL 15 to 18.')
+}
+
+/** Pools open connections as they need them: without room, requests are refused only under load. */
+async function checkConnections(database: Database, { webProcesses }: Config): Promise<Finding> {
+  const [row] = await database.query<{ max: number }>(`select current_setting('max_connections')::int as max`)
+  const { max } = row!
+  const needed = webProcesses * processConnectionsMax + otherConnectionsMax
+  if (max >= needed)
+    return ok('connections', `PostgreSQL accepts ${max} connections; this machine opens up to ${needed}.`)
+  return warning(
+    'connections',
+    `PostgreSQL accepts ${max} connections; this machine opens up to ${needed} (WEB_PROCESSES is ${webProcesses}).`,
+    'Raise max_connections to the sum of all machines, or lower WEB_PROCESSES. See docs/guides/scaling-out.md.',
+  )
 }
 
 /** Our connections turn it off themselves; a pooler in between may undo that. */

@@ -35,6 +35,14 @@ const lookUps = { poolMax: 4, applicationName: 'penny look-ups' }
 const api = { poolMax: 4, applicationName: 'penny api' }
 const operator = { poolMax: 2, statementMaxMs: 3_000, applicationName: 'penny operator' }
 
+/** The most connections that one process that serves requests opens through its pools. */
+export const processConnectionsMax = [jobs, ledger, lease, lookUps, api, operator].reduce(
+  (sum, { poolMax }) => sum + poolMax,
+  0,
+)
+/** What a machine opens besides: settlement, its locks, the gateway, commands. */
+export const otherConnectionsMax = 20
+
 /** Starts the embedded PostgreSQL if no database is configured, and migrates the schema. */
 export async function openDatabases(
   context: StartContext,
