@@ -11,6 +11,7 @@ import { requireEpoch } from '../ledger/epoch.ts'
 import { settlementFailpointOf } from '../process/failpoints.ts'
 import { supervise } from '../process/supervisor.ts'
 import type { Hex } from '../receipts/hex.ts'
+import { requireChain } from '../settlement/published-terms.ts'
 import { type SettlementEndpoints, writeSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import type { Address } from '../signer/address.ts'
 import type { SignerReady, SignerSettings } from '../signer/signer-process.ts'
@@ -99,6 +100,7 @@ export async function startSettlementServices(
   const { config, onProgress } = context
   if (!config.settles) return undefined
   const chain = config.chain === undefined ? sandboxTerms(sandbox!.chain!) : await realTerms(config.chain)
+  await requireChain(context.databases.jobs, chain.terms.chainId)
   await requireEpoch(context.databases.jobs, config.settlementEpoch)
   const { beginDeposits } = await import('../settlement/begin-deposits.ts')
   const { chainOptions, openChain, refuseUnusableNode } = await chainModule()

@@ -28,6 +28,23 @@ export async function findPublishedTerms(database: Connection): Promise<Publishe
   return row
 }
 
+/**
+ * Throws when the ledger's money is on another chain. Customers would be served for test money, deposits would not be seen until the chain
+ * is as long as the other one, and the comparison would freeze the ledger.
+ */
+export async function requireChain(database: Connection, chainId: number): Promise<void> {
+  const known = (await findPublishedTerms(database))?.terms.chainId
+  if (known !== undefined && known !== chainId) throw new OtherChainError(chainId, known)
+}
+
+class OtherChainError extends OperatorError {
+  constructor(chainId: number, known: number) {
+    super(
+      `This service would settle on chain ${chainId}, but the money of this ledger is on chain ${known}. Set CHAIN_RPC_URL to a node of chain ${known}, or use an empty database for another chain.`,
+    )
+  }
+}
+
 /** For commands. */
 export async function readPublishedTerms(database: Connection): Promise<PublishedTerms> {
   const published = await findPublishedTerms(database)

@@ -8,9 +8,11 @@ import { join } from 'node:path'
 import { after, type TestContext, test } from 'node:test'
 import { promisify } from 'node:util'
 import { findStartProblem } from '../../bin/preflight.mjs'
+import { publishTerms } from '../../src/settlement/published-terms.ts'
 import { atEnd } from '../support/at-end.ts'
 import { preparePenny } from '../support/penny-command.ts'
 import { testDatabase } from '../support/postgres.ts'
+import { terms } from '../support/signing.ts'
 
 // A start that cannot succeed goes into a journal that many people read: one line, and no key in it.
 
@@ -188,6 +190,24 @@ test('a node that is away, or answers something else, is refused in one line wit
   await start(keyInPath, said('-32600 no project /v3/… at https://provider\\.example/…'))
   await start(`http://127.0.0.1:${await closedPort(t)}/v2/${providerKey}`, said('connect ECONNREFUSED [\\d.:]+'))
   await start(`https://rpc.invalid/v2/${providerKey}`, said('getaddrinfo \\w+ rpc\\.invalid'))
+})
+
+// Test money would buy real answers, until the comparison freezes the ledger; and deposits would not be seen.
+test('a ledger whose money is on another chain is refused in one line', async (t) => {
+  const { url, database, drop } = await testDatabase()
+  atEnd(t, drop)
+  await publishTerms(database, { terms, issuer: terms.seller })
+  const node = createHttpServer(async (incoming, outgoing) => {
+    const { id } = JSON.parse((await incoming.toArray()).join('')) as { id: number }
+    outgoing.writeHead(200, { 'content-type': 'application/json' })
+    outgoing.end(JSON.stringify({ jsonrpc: '2.0', id, result: '0x1' }))
+  })
+  const settings = { ...nothingEmbedded, DATABASE_URL: url, CHAIN_RPC_URL: `http://127.0.0.1:${await listen(t, node)}` }
+  const line = new RegExp(
+    `^penny: This service would settle on chain 1, but the money of this ledger is on chain ${terms.chainId}\\. Set CHAIN_RPC_URL`,
+    'm',
+  )
+  await assertOneLine(['start'], settings, line)
 })
 
 test('a start and a gateway remove secrets from their environment; production warns about a master key in a variable', async (t) => {
