@@ -17,7 +17,16 @@ import { ledgerSuite } from '../../test/support/suites.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import { fromAtomic, parse } from '../money/usdc.ts'
 import { hashApiKey } from './api-key-format.ts'
-import { createKey, KeyRevokedForGoodError, listKeys, revokeKey, updateKey } from './api-keys.ts'
+import {
+  createKey,
+  KeyRevokedForGoodError,
+  listKeys,
+  oldSecretsMax,
+  revokeKey,
+  rotateKey,
+  TooManyOldSecretsError,
+  updateKey,
+} from './api-keys.ts'
 import { KeyFinder } from './key-finder.ts'
 import { noOptions } from './key-options.ts'
 import { MemberLimitError } from './member-limit.ts'
@@ -52,6 +61,26 @@ test('the database can give no key back: it has a hash and a hint', async () => 
     x402Wallet: undefined,
     options: noOptions,
   })
+})
+
+// Without a maximum, a free account rotated a key five times a second, and each list of its keys then read every old secret.
+test('a key has at most ten old secrets that still work; a rotation without an overlap ends all of them', async () => {
+  const { database } = ledger
+  const { partition, accountId } = await openPayer(database, 0n)
+  const { id } = await createKey(database, { partition, accountId, name: 'x' })
+  const oldSecrets = async () => {
+    const found = (await listKeys(database, accountId)).find((key) => key.id === id)
+    return found!.oldSecrets.length
+  }
+  const week = { overlapSeconds: 604_800 }
+  for (let count = 0; count < oldSecretsMax; count += 1) await rotateKey(database, id, week)
+  assert.equal(await oldSecrets(), 10)
+  await assert.rejects(rotateKey(database, id, week), TooManyOldSecretsError)
+  assert.equal(await oldSecrets(), 10)
+  await rotateKey(database, id, { overlapSeconds: 0 })
+  assert.equal(await oldSecrets(), 0)
+  await rotateKey(database, id, week)
+  assert.equal(await oldSecrets(), 1)
 })
 
 test('raising and lowering a limit apply to the next request, and a limit below the held amount keeps existing holds', async () => {

@@ -169,6 +169,8 @@ export async function findKeysNamed(database: Database, named: string, accountId
 }
 
 export const keysPerAccountMax = 1000
+/** Old secrets of a key that still work. */
+export const oldSecretsMax = 10
 /** The hint of a wallet's key, which has no secret. Written by `credit_x402_payment`. */
 const x402Hint = 'x402'
 
@@ -191,7 +193,7 @@ export type Rotation = {
 
 /**
  * Rotates the secret of a key and returns the new one, here only. Earlier secrets expire after the overlap at the latest. Limit, spend
- * and history stay. Undefined when there is no such key.
+ * and history stay. Undefined when there is no such key. Throws `TooManyOldSecretsError` when too many old secrets still work.
  */
 export async function rotateKey(
   database: Database,
@@ -205,6 +207,7 @@ export async function rotateKey(
     const key = await findKey(connection, account, keyId)
     if (key?.isX402 === true) throw new X402KeyError()
     await connection.query('delete from api_key_hashes where key_id = $1 and expires_at <= now()', [keyId])
+    if (overlapSeconds > 0) await refuseManySecrets(connection, keyId)
     await connection.query(
       `update api_key_hashes
           set expires_at = least(expires_at, now() + make_interval(secs => $2)), hint = coalesce(hint, $3)
@@ -224,6 +227,15 @@ export async function rotateKey(
     await alongside?.(connection, keyId)
   })
   return rotated ? { secret } : undefined
+}
+
+/** Each listing of keys reads their old secrets, and each rotation writes all old secrets of its key. */
+async function refuseManySecrets(connection: Connection, keyId: string): Promise<void> {
+  const [old] = await connection.query<{ count: number }>(
+    'select count(*)::int as count from api_key_hashes where key_id = $1 and expires_at is not null',
+    [keyId],
+  )
+  if (old!.count >= oldSecretsMax) throw new TooManyOldSecretsError()
 }
 
 /** Revokes a key for new requests. Requests with an open hold still complete. False when there is no such key. */
@@ -441,6 +453,16 @@ export class KeyRevokedForGoodError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
     super('This key was revoked and cannot be changed. Create a new one.')
+  }
+}
+
+export class TooManyOldSecretsError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(
+      `This key has ${oldSecretsMax} old secrets that still work, which is the maximum. Rotate it without an overlap, which ends all of them now, or wait until one ends. Nothing was changed.`,
+      { param: 'overlap_seconds' },
+    )
   }
 }
 

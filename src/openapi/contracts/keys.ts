@@ -159,7 +159,8 @@ export const keyContracts = {
     operation: 'rotateKey',
     method: 'POST',
     path: '/api/keys/{id}/rotate',
-    summary: 'Rotate a key: create a new secret. The old one works for another `overlap_seconds`. Limit and spend stay',
+    summary:
+      'Rotate a key: create a new secret. The old one works for another `overlap_seconds`; at most 10 old ones do. Limit and spend stay',
     access: 'session',
     role: 'developer',
     scope: 'keys:write',
