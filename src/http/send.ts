@@ -37,13 +37,19 @@ const exposed = [
 ].join(', ')
 
 /**
- * Sends the last part of an answer. Disconnects a client that reads nothing for `blockedMsMax`: Node has no timeout for this, and would
- * keep the rest of the answer in memory.
+ * Disconnects a client that reads nothing of the end of an answer for `blockedMsMax`: Node has no timeout for this, and would keep the
+ * rest of the answer in memory.
  */
-export function sendLast(outgoing: ServerResponse, text: string, blockedMsMax: number): void {
+export function disconnectWhenBlocked(outgoing: ServerResponse, blockedMsMax: number): void {
+  // The socket's timeout restarts with every byte that is sent. When it fires, Node destroys the socket.
   outgoing.setTimeout(blockedMsMax)
   // Before Node's own listener, which starts the keep-alive timeout or the next pipelined answer.
   outgoing.prependOnceListener('finish', () => outgoing.setTimeout(0))
+}
+
+/** Sends the last part of an answer. */
+export function sendLast(outgoing: ServerResponse, text: string, blockedMsMax: number): void {
+  disconnectWhenBlocked(outgoing, blockedMsMax)
   if (text.length < outgoing.writableHighWaterMark) outgoing.end(text)
   // `end` only when the text fits into the socket: a closing server destroys connections with an ended answer, read or not.
   else if (outgoing.write(text)) outgoing.end()

@@ -15,7 +15,7 @@ import { type HonoBindings, honoPath } from '../http/hono.ts'
 import type { MetricsPage } from '../http/metrics-page.ts'
 import { hasBody, UploadAbortedError } from '../http/read-body.ts'
 import type { Problems, Readiness } from '../http/readiness.ts'
-import { idHeaders, v1Headers } from '../http/send.ts'
+import { disconnectWhenBlocked, idHeaders, v1Headers } from '../http/send.ts'
 import { UnknownUrlError } from '../http/unknown-url.ts'
 import { answerUnread, HostlessError, unroutedResponse } from '../http/unrouted.ts'
 import { visitorOf } from '../http/visitor.ts'
@@ -74,6 +74,7 @@ export function createApp(services: AppServices): RequestListener {
     else if (isPost && path === playgroundPath) void createPlaygroundCompletion(services, gate, incoming, outgoing)
     else {
       if (hasBody(incoming)) outgoing.once('finish', () => discardBody(incoming))
+      outgoing.once('prefinish', () => disconnectWhenBlocked(outgoing, services.answering.blockedMsMax))
       // Proxies deny this path to strangers. Not all of them deny its other spellings, such as `//metrics` and `/%6detrics`.
       if (sentPath === '/metrics') void services.metricsPage.answer(incoming, outgoing)
       else void other(incoming, outgoing)

@@ -76,6 +76,19 @@ test('of two pipelined requests the second may take longer than a client may blo
   line.socket.destroy()
 })
 
+// Without a limit, each such connection kept hundreds of kilobytes in memory for as long as its client liked.
+test('a client that reads nothing of a page is disconnected', { timeout: 60_000 }, async () => {
+  const { socket } = open()
+  const closed = new Promise((resolve) => socket.once('close', resolve))
+  socket.pause()
+  // More than the buffers of the kernel hold.
+  socket.write('GET /openapi.json HTTP/1.1\r\nhost: penny\r\n\r\n'.repeat(40))
+  // A client that does not read notices the end of its connection when it writes. To the service, each write is a sign of life.
+  const writing = setInterval(() => socket.write('\r\n'), 5 * blockedMsMax)
+  await closed
+  clearInterval(writing)
+})
+
 function answer(exchange: UpstreamExchange): void {
   exchange.send(created, text('Hi'), completed())
   exchange.end()
