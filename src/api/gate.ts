@@ -38,6 +38,7 @@ export type GateOptions = {
 export const accountHeader = 'x-router-account'
 
 const limitedSessionsMax = 10_000
+const answerLengthPerToken = 64 * 1024
 
 /** In the order of the table in docs/decisions/0013-rate-limits-for-unpaid-requests.md. */
 export const apiRates = {
@@ -134,6 +135,14 @@ export class Gate {
     requireAccount(contract, session, caller.session.accountId)
     requireRole(contract, session)
     return callerOf(visitor, session)
+  }
+
+  /**
+   * Call it with each answer to a heavy request, as JSON. Its parts of 64 KiB count as further requests: making an answer of several
+   * megabytes takes as long as hundreds of short ones, and blocks the event loop.
+   */
+  countAnswer({ accountId }: AccountRef, json: string): void {
+    this.#heavyOfAccount.spend(accountId, Math.floor(json.length / answerLengthPerToken))
   }
 
   /** Whether the visitor may use the operator's pages. */

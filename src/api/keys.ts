@@ -3,6 +3,7 @@ import type { Connection } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import {
   type ApiKey,
+  countKeys,
   createKey,
   findKey,
   type KeyChanges,
@@ -189,7 +190,7 @@ export async function checkNewKey(
   owner: AccountRef,
   terms: KeyTerms,
 ): Promise<NewApiKey> {
-  if ((await listKeys(database, owner.accountId)).length >= keysPerAccountMax) throw new TooManyKeysError()
+  if ((await countKeys(database, owner.accountId)) >= keysPerAccountMax) throw new TooManyKeysError()
   return {
     partition: owner.partition,
     accountId: owner.accountId,

@@ -1,6 +1,6 @@
 import { listAlerts } from '../alerts/alerts.ts'
 import type { AccountRef } from '../db/account-ref.ts'
-import { listKeys } from '../identity/api-keys.ts'
+import { countKeys } from '../identity/api-keys.ts'
 import { readBalance } from '../ledger/balance.ts'
 import { listRequests } from '../ledger/request-log.ts'
 import {
@@ -50,7 +50,7 @@ export function routeOverview(router: ApiRouter, { database }: ApiServices): voi
       readBurn(owner),
       readBalance(database, owner),
       listAlerts(database, owner, 'open', keysMadeBy),
-      listKeys(database, owner.accountId, keysMadeBy),
+      countKeys(database, owner.accountId, keysMadeBy),
       listRequests(database, owner, {}, { limit: recentMax }),
     ])
     const starts = Array.from({ length: steps }, (_, index) => from.getTime() + index * step)
@@ -64,7 +64,7 @@ export function routeOverview(router: ApiRouter, { database }: ApiServices): voi
       burn: { ...moneyFields({ per_day: burning.perDay }), days_left: burning.daysLeft },
       checklist: {
         funded: balance.deposited > 0n,
-        key_created: keys.length > 0,
+        key_created: keys > 0,
         request_sent: recent.rows.some(({ status }) => status !== 'refused') || balance.charged > 0n,
       },
       recent: recent.rows.map(renderRequest),

@@ -91,11 +91,16 @@ export class ApiRouter {
       context.header('cache-control', 'no-store')
       if (answer instanceof Response) return answer
       if (contract.status === 204) return context.body(null, 204)
-      return context.json(answer as object, contract.status ?? 200)
+      return context.body(answer, contract.status ?? 200, { 'content-type': 'application/json' })
     })
   }
 
-  async #answer<Exact extends Contract>(contract: Exact, context: Context<HonoBindings>, handler: Handler<Exact>) {
+  /** Returns a file, or JSON. */
+  async #answer<Exact extends Contract>(
+    contract: Exact,
+    context: Context<HonoBindings>,
+    handler: Handler<Exact>,
+  ): Promise<Response | string> {
     const { trustProxy, gate, unpaid } = this.#options
     const visitor = visitorOf(context.env.incoming, trustProxy)
     const exchange = { ...context.env, network: visitor.network }
@@ -105,17 +110,21 @@ export class ApiRouter {
       throw error
     })
     const { owner } = caller
-    if (owner === undefined) return handler(await this.#read(contract, context, caller))
+    if (owner === undefined) return jsonOf(await handler(await this.#read(contract, context, caller)))
     const work = async () => {
       const call = await this.#read(contract, context, caller)
       return this.#turns.take(owner.accountId, async () => {
-        if (contract.method === 'GET') return handler(call)
+        if (contract.method === 'GET') {
+          const answer = jsonOf(await handler(call))
+          if (contract.isHeavy && typeof answer === 'string') gate.countAnswer(owner, answer)
+          return answer
+        }
         // A client can take half a minute to send the body. A member may be removed in that time.
         const current = await gate.readmit(contract, caller).catch(async (error) => {
           await this.#recordRefusal(error, contract, visitor)
           throw error
         })
-        return handler({ ...call, ...current } as Call<Exact>)
+        return jsonOf(await handler({ ...call, ...current } as Call<Exact>))
       })
     }
     // All sessions of an account share its rates.
@@ -167,6 +176,11 @@ export class ApiRouter {
     const bytes = await readJsonBytes(incoming, { ...chatBodyLimits, bytesMax: bodyBytesMax }, account)
     return read(body, bytes.length === 0 ? {} : parseJsonBody(bytes))
   }
+}
+
+/** Empty for a route without an answer. */
+function jsonOf(answer: unknown): Response | string {
+  return answer instanceof Response ? answer : (JSON.stringify(answer) ?? '')
 }
 
 /** The rate limit name of an account's sessions. */

@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { AccountRef } from '../db/account-ref.ts'
-import { listKeys } from '../identity/api-keys.ts'
+import { listKeyNames } from '../identity/api-keys.ts'
 import { endedStatuses } from '../ledger/states.ts'
 import {
   addMeasures,
@@ -42,14 +42,10 @@ export function routeUsage(router: ApiRouter, { database }: ApiServices): void {
     const [steps, latencies, labels] = await Promise.all([
       stepsOf(owner, question, query.group_by),
       query.latency === 'true' ? readLatency(database, owner, question, latencyGroup) : undefined,
-      query.group_by === 'key' ? keyNames(owner) : undefined,
+      query.group_by === 'key' ? listKeyNames(database, owner.accountId) : undefined,
     ])
     return renderUsage(question, query.group_by, steps, { latencies, labels, nowMs: Date.now() })
   })
-
-  async function keyNames(owner: AccountRef): Promise<ReadonlyMap<string, string>> {
-    return new Map((await listKeys(database, owner.accountId)).map(({ id, name }) => [id, name]))
-  }
 
   async function stepsOf(owner: AccountRef, question: UsageQuestion, group: UsageGroup): Promise<readonly UsageStep[]> {
     if (group === 'none' || group === 'model' || group === 'key') return readUsage(database, owner, question, group)

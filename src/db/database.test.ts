@@ -28,6 +28,28 @@ test('amounts come back as the exact integers that were stored', async () => {
   await fc.assert(property, { numRuns: 50 })
 })
 
+test('texts in arrays come back as they were stored', async () => {
+  const special = fc.constantFrom(
+    '',
+    'NULL',
+    'null',
+    'a,b',
+    '{',
+    '}',
+    '{}',
+    '"',
+    '\\',
+    ' ',
+    '203.0.113.0/24',
+    '2001:db8::/32',
+  )
+  const property = fc.asyncProperty(fc.array(fc.option(fc.oneof(special, fc.string()))), async (texts) => {
+    const [row] = await shared.database.query('select $1::text[] as texts', [texts])
+    assert.deepEqual(row, { texts })
+  })
+  await fc.assert(property, { numRuns: 100 })
+})
+
 test('no amount ever becomes a float, and no time depends on the time zone of the machine', async () => {
   const [row] = await shared.database.query(`
     select 12345678901234567890.5::numeric as sum, array[0.1]::numeric[] as sums,

@@ -322,19 +322,23 @@ export function isTransient(error: unknown): boolean {
 type Parser = (text: string) => unknown
 
 const textOf: Parser = (text) => text
-const textArrayOf = pg.types.getTypeParser(1009 as Parameters<typeof pg.types.getTypeParser>[0]) as Parser // text[]
-const int8ArrayOf: Parser = (text) =>
-  text === '{}'
-    ? []
-    : text
-        .slice(1, -1)
-        .split(',')
-        .map((item) => (item === 'NULL' ? null : BigInt(item)))
+const anyTextArrayOf = pg.types.getTypeParser(1009 as Parameters<typeof pg.types.getTypeParser>[0]) as Parser // text[]
+/** The parser of `pg` goes through every character: the addresses of a thousand keys would block the event loop. */
+const textArrayOf: Parser = (text) => (/["\\{]/.test(text.slice(1)) ? anyTextArrayOf(text) : plainItemsOf(text))
+const int8ArrayOf: Parser = (text) => plainItemsOf(text).map((item) => (item === null ? null : BigInt(item)))
+
+/** The items of an array without quotes. */
+function plainItemsOf(text: string): (string | null)[] {
+  if (text === '{}') return []
+  const items = text.slice(1, -1).split(',')
+  return items.map((item) => (item === 'NULL' ? null : item))
+}
 
 /** Set per pool: the parsers of `pg` are global, and another module could replace them. Money must not depend on that. */
 const parsers: ReadonlyMap<number, Parser> = new Map([
   [20, BigInt], // int8
   [1016, int8ArrayOf], // int8[]
+  [1009, textArrayOf], // text[]
   // Never a float. A sum of int8 is numeric: cast it to bigint in the statement.
   [1700, textOf], // numeric
   [1231, textArrayOf], // numeric[]

@@ -135,6 +135,24 @@ export async function listKeys(database: Database, accountId?: string, madeBy?: 
   return readKeys(database, rows)
 }
 
+/** Revoked keys count too. `madeBy` selects the keys of one member. */
+export async function countKeys(database: Database, accountId: string, madeBy?: string): Promise<number> {
+  const [row] = await database.query<{ count: number }>(
+    'select count(*)::int as count from api_keys where account_id = $1 and ($2::uuid is null or made_by = $2)',
+    [accountId, madeBy ?? null],
+  )
+  return row!.count
+}
+
+/** The names of all keys of an account, by id. */
+export async function listKeyNames(database: Database, accountId: string): Promise<ReadonlyMap<string, string>> {
+  const rows = await database.query<{ id: string; name: string }>(
+    `select id, name from api_keys where account_id = $1 limit ${keysPerAccountMax}`,
+    [accountId],
+  )
+  return new Map(rows.map(({ id, name }) => [id, name]))
+}
+
 /** A key of this account; with `madeBy`, of this member. Keys of others are reported as missing, so ids cannot be probed. */
 export async function findKey(
   connection: Connection,

@@ -28,7 +28,7 @@ type Form = {
   readonly isForPrograms?: true
   /** Concerns the person, in whichever account the session is. */
   readonly isForPerson?: true
-  /** Reads many rows: rates are lower, per API key and per account. */
+  /** Reads many rows: rates are lower, per API key and per account, and long answers count as several. */
   readonly isHeavy?: true
   /** The answer is a file of such lines, each as `answer` describes, in place of one JSON object. */
   readonly linesAs?: 'application/x-ndjson'

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { Agent, type IncomingMessage, request } from 'node:http'
 import { test } from 'node:test'
 import { atEnd } from '../support/at-end.ts'
+import { signInNew } from '../support/dashboard-client.ts'
 import { answers, completed, created, text } from '../support/scripted-upstream.ts'
 import { postChat } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
@@ -67,6 +68,28 @@ test('a chat request and a quote are served while every connection of the dashbo
     await locking
     await Promise.all(waiting)
   }
+})
+
+// Answers of megabytes took a second of CPU time each, 20 a second: one account without money kept the event loop busy.
+test('answers of megabytes count as many requests, and their account alone has to wait', async () => {
+  const { service } = suite
+  const [greedy, honest] = [await signInNew(service), await signInNew(service)]
+  await service.database.query(
+    `insert into usage_hours (partition, account_id, hour, key_id, model, refused)
+     select partition, id, date_trunc('hour', now()), gen_random_uuid(), '', 1 from accounts, generate_series(1, 30) where id = $1`,
+    [greedy.accountId],
+  )
+  const from = new Date(Date.now() - 790 * 86_400_000).toISOString()
+  const usage = `/api/usage?granularity=day&group_by=key&from=${from}`
+  const statuses = Array.from({ length: 6 }, async () => {
+    const answer = await greedy.send('GET', usage)
+    assert.ok((await answer.arrayBuffer()).byteLength > 6e6)
+    return answer.status
+  })
+  assert.deepEqual(new Set(await Promise.all(statuses)), new Set([200]))
+  assert.deepEqual(await greedy.refusal('GET', usage), [429, 'rate_limited'])
+  assert.equal((await greedy.send('GET', '/api/balance')).status, 200)
+  assert.equal((await honest.send('GET', usage)).status, 200)
 })
 
 test('above the rate of sign-ins a network is refused slowly, and a customer behind another address is not', async (t) => {

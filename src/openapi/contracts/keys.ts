@@ -117,6 +117,7 @@ export const keyContracts = {
     access: 'session',
     role: 'viewer',
     scope: 'keys:read',
+    isHeavy: true,
     answer: list(key),
   }),
   createKey: contract({
