@@ -36,6 +36,8 @@ export type GateOptions = {
 
 /** The account that a page of the dashboard shows. */
 export const accountHeader = 'x-router-account'
+/** The person whom a page of the dashboard shows; `none` where it shows nobody. */
+const personHeader = 'x-router-person'
 
 const limitedSessionsMax = 10_000
 const answerLengthPerToken = 64 * 1024
@@ -114,7 +116,11 @@ export class Gate {
     // Browsers send an Origin with everything but GET; programs send none.
     const isProgram = isForPrograms === true && visitor.header('origin') === undefined
     if (method !== 'GET' && !isProgram) checkSameOrigin(site, visitor)
-    if (method !== 'GET') requireAccount(contract, session, visitor.header(accountHeader))
+    if (method !== 'GET') {
+      // Signing in and out works in any window.
+      if (session !== undefined && access !== 'public') requirePerson(session, visitor)
+      requireAccount(contract, session, visitor.header(accountHeader))
+    }
     requireRole(contract, session)
     return callerOf(visitor, session)
   }
@@ -214,6 +220,12 @@ function requireAccount(
   if (session.accountId !== shown) throw new AccountSwitchedError()
 }
 
+/** After a sign-in of another person in one window, the others must change neither that person's sign-ins nor their accounts. */
+export function requirePerson({ personId }: Session, visitor: Visitor): void {
+  const shown = visitor.header(personHeader)
+  if (shown !== undefined && shown !== personId) throw new PersonSwitchedError()
+}
+
 function requireRole({ role }: Contract, session: Session | undefined): void {
   if (session !== undefined && role !== undefined && !reaches(session.role, role)) {
     throw new RoleRequiredError(role, session)
@@ -264,6 +276,13 @@ export class AccountSwitchedError extends ServiceError {
   readonly code = 'account_switched'
   constructor() {
     super('You switched to another account in another window. Nothing was changed. Reload the page.')
+  }
+}
+
+export class PersonSwitchedError extends ServiceError {
+  readonly code = 'account_switched'
+  constructor() {
+    super('Another person signed in in another window. Nothing was changed. Reload the page.')
   }
 }
 

@@ -28,7 +28,7 @@ import { reopenAccount } from '../ledger/close-account.ts'
 import { findWallet } from '../ledger/wallet-accounts.ts'
 import type { Contract } from '../openapi/contract.ts'
 import { signInContracts } from '../openapi/contracts/sign-in.ts'
-import { accountHeader, NotInSandboxError, requireRecentSignIn, SessionRequiredError } from './gate.ts'
+import { accountHeader, NotInSandboxError, requirePerson, requireRecentSignIn, SessionRequiredError } from './gate.ts'
 import { logAccountEvent } from './log-account-event.ts'
 import { isLocalSignInOffered, type RenderedSession, renderSession } from './render-session.ts'
 import type { ApiRouter } from './router.ts'
@@ -152,11 +152,14 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
 
 /**
  * Throws unless the visitor may register a passkey now. A page that shows an account adds the passkey to its person: when the session of
- * that page has ended, the passkey must not open a new, empty account.
+ * that page has ended, the passkey must not open a new, empty account. When it is that of another person by now, who has signed in in
+ * another window, the passkey must not become theirs.
  */
 function requireUsableSession(contract: Contract, visitor: Visitor, session: Session | undefined): void {
-  if (session !== undefined) requireRecentSignIn(session)
-  else if (visitor.header(accountHeader) !== undefined) throw new SessionRequiredError(contract, false)
+  if (session !== undefined) {
+    requirePerson(session, visitor)
+    requireRecentSignIn(session)
+  } else if (visitor.header(accountHeader) !== undefined) throw new SessionRequiredError(contract, false)
 }
 
 /** Call it before adding a wallet or passkey: throws when the account was closed, or the session or the person was deleted in the meantime. */

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import { createLoginToken } from '../../src/identity/login-links.ts'
 import { createWallet, DashboardClient, type Json, signedMessage, signInNew } from '../support/dashboard-client.ts'
 import { Device } from '../support/passkey-device.ts'
+import { signInMember } from '../support/people.ts'
 import { postChat } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 
@@ -260,6 +261,38 @@ test('adding a passkey needs a recent sign-in before the device creates one, and
   assert.equal(again.status, 200)
   const other = await client.post('/api/auth/passkey/register', { credential })
   assert.notEqual(other.account.id, account.id)
+})
+
+// Both are members of one account, so that its id does not tell them apart.
+test('a window that shows another person than the session has changes nothing of the person who signed in since', async () => {
+  const { database } = suite.service
+  const { id: accountId, partition } = await suite.service.openAccount('1')
+  const account = { partition, accountId }
+  const shown = await signInMember(suite.service, account, 'owner')
+  const since = await signInMember(suite.service, account, 'owner')
+  const credential = await new Device().register(since)
+  const headers = { 'x-router-account': accountId, 'x-router-person': shown.personId }
+  const refused = async (method: string, path: string, body?: unknown, given = headers as Record<string, string>) =>
+    assert.deepEqual(await since.refusal(method, path, body, given), [409, 'account_switched'], `${method} ${path}`)
+  await refused('POST', '/api/auth/passkey/options', { purpose: 'register' })
+  await refused('POST', '/api/auth/passkey/register', { credential })
+  await refused('POST', '/api/wallets', await signedMessage(since, createWallet()))
+  await refused('PATCH', '/api/person', { name: 'Another name' })
+  await refused('POST', '/api/auth/invitation/accept', { token: 'x' })
+  await refused('POST', '/api/session/account', { account_id: accountId })
+  await refused('DELETE', '/api/membership')
+  // The sign-in page shows nobody, and offers a new account.
+  await refused('POST', '/api/auth/passkey/register', { credential }, { 'x-router-person': 'none' })
+  const [{ passkeys } = { passkeys: -1 }] = await database.query<{ passkeys: number }>(
+    'select count(*)::int as passkeys from passkeys where person_id = $1',
+    [since.personId],
+  )
+  assert.equal(passkeys, 0)
+  assert.equal((await since.get('/api/session')).person.name, 'The owner')
+  // Signing in and out works in any window, and changes in the person's own.
+  assert.equal((await since.send('POST', '/api/auth/nonce', { address: createWallet().address }, headers)).status, 200)
+  await since.post('/api/auth/passkey/register', { credential }, { ...headers, 'x-router-person': since.personId })
+  await since.post('/api/auth/logout', {}, headers)
 })
 
 test('a passkey’s answer is good once, for this place, by its own key and with its owner present', async () => {

@@ -200,7 +200,7 @@ export const signInContracts = {
     method: 'POST',
     path: '/api/auth/passkey/register',
     summary:
-      'With a session: add a passkey for signing in; needs a recent sign-in. Without: create an account with it, or join one with an `invitation`, and sign in. 401 without a session if the request has `x-router-account`',
+      'With a session: add a passkey for signing in; needs a recent sign-in. Without: create an account with it, or join one with an `invitation`, and sign in. 401 without a session if the request has `x-router-account`; 409 with one of another person than `x-router-person`',
     access: 'public',
     body: z.strictObject({ credential: registration, name: name.optional(), invitation: invitationToken.optional() }),
     answer: session,

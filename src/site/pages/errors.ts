@@ -66,7 +66,7 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'Give the key the scope in the message, or sign in.',
   ],
   account_switched: [
-    'You switched to another account in another window, and this window still shows the earlier one. Nothing was changed.',
+    'You switched to another account in another window, or another person signed in there, and this window still shows the earlier one. Nothing was changed.',
     'Reload the page. To change the earlier account, switch back to it first.',
   ],
   already_member: [

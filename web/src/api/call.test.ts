@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { atEnd } from '../../../test/support/at-end.ts'
-import { call, UnreachableError } from './call.ts'
+import { call, isShown, showAccount, UnreachableError } from './call.ts'
+import type { Session } from './shapes.ts'
 
 test('a call without an answer ends as unreachable; one that the page cancels ends as cancelled', async (context) => {
   Object.assign(globalThis, { document: { documentElement: { dataset: {} } } })
@@ -19,4 +20,29 @@ test('a call without an answer ends as unreachable; one that the page cancels en
   await assert.rejects(calls[1], { name: 'AbortError' })
   deadline.abort(new DOMException('Too late', 'TimeoutError'))
   await assert.rejects(calls[0], UnreachableError)
+})
+
+test('every change names the account and the person that the page shows', async (context) => {
+  Object.assign(globalThis, { document: { documentElement: { dataset: {} } } })
+  atEnd(context, () => Reflect.deleteProperty(globalThis, 'document'))
+  const sent: unknown[] = []
+  context.mock.method(globalThis, 'fetch', async (_: string, { headers }: RequestInit) => {
+    const { 'x-router-account': account, 'x-router-person': person } = headers as Record<string, string>
+    sent.push([account, person])
+    return Response.json({})
+  })
+  const session = { signed_in: true, account: { id: 'account' }, person: { id: 'person' } } as Session
+  showAccount(session)
+  await call('updatePerson', { body: { name: 'New' } })
+  await call('getBalance')
+  showAccount(undefined)
+  await call('updatePerson', { body: { name: 'New' } })
+  assert.deepEqual(sent, [
+    ['account', 'person'],
+    [undefined, undefined],
+    [undefined, undefined],
+  ])
+  showAccount(session)
+  assert.ok(isShown(session))
+  assert.ok(!isShown({ ...session, person: { ...session.person!, id: 'other' } }))
 })

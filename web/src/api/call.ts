@@ -1,4 +1,5 @@
 import { type Answer, type Input, type Operation, routes } from './routes.ts'
+import type { Session } from './shapes.ts'
 
 /** An input whose operation is no longer known; `call` has checked it by then. */
 type AnyInput = {
@@ -41,13 +42,14 @@ export async function request(
 ): Promise<Response> {
   const [method] = routes[name]
   const { body } = input
-  const account = isOfShownAccount ? shownAccount() : undefined
+  const shown = isOfShownAccount ? document.documentElement.dataset : {}
   const response = await fetch(addressOf(name, input), {
     method,
     headers: {
       accept: 'application/json',
       ...(body !== undefined && { 'content-type': 'application/json' }),
-      ...(account !== undefined && method !== 'GET' && { 'x-router-account': account }),
+      ...(shown.account !== undefined && method !== 'GET' && { 'x-router-account': shown.account }),
+      ...(shown.person !== undefined && method !== 'GET' && { 'x-router-person': shown.person }),
       ...headers,
     },
     ...(body !== undefined && { body: JSON.stringify(body) }),
@@ -61,17 +63,25 @@ export async function request(
 }
 
 /**
- * The account that this page shows, also while its session has ended; sent with every change. All windows of a browser share a session:
- * after a switch in another window the service refuses changes from this one.
+ * The account that this page shows, also while its session has ended. It is sent with every change, and so is the person. All windows of
+ * a browser share a session: after a switch or a sign-in in another window the service refuses changes from this one.
  */
 export function shownAccount(): string | undefined {
   return document.documentElement.dataset.account
 }
 
-/** Undefined after a sign-out. */
-export function showAccount(accountId: string | undefined): void {
-  if (accountId === undefined) delete document.documentElement.dataset.account
-  else document.documentElement.dataset.account = accountId
+/** Remembers the account and the person that this page shows. Undefined after a sign-out. */
+export function showAccount(session: Session | undefined): void {
+  const { dataset } = document.documentElement
+  delete dataset.account
+  delete dataset.person
+  if (session?.signed_in) Object.assign(dataset, { account: session.account?.id, person: session.person?.id })
+}
+
+/** Whether this is a session of the account and the person that this page shows. */
+export function isShown({ account, person }: Session): boolean {
+  const shown = document.documentElement.dataset
+  return shown.account === account?.id && shown.person === person?.id
 }
 
 /** The address of an operation, with its parameters filled in. */

@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Outlet } from '@tanstack/react-router'
 import { lazy, Suspense, useCallback, useEffect, useState } from 'react'
-import { showAccount, shownAccount } from '../api/call.ts'
+import { isShown, showAccount, shownAccount } from '../api/call.ts'
 import { sessionQuery } from '../api/queries.ts'
 import type { Session } from '../api/shapes.ts'
 import { ErrorPanel } from '../ui/loaded.tsx'
@@ -20,12 +20,10 @@ const Palette = lazy(() => import('./palette.tsx').then((module) => ({ default: 
 export function AppShell() {
   const session = useQuery(sessionQuery)
   useEffect(() => {
-    const id = session.data?.account?.id
-    if (id === undefined) return
-    const shown = shownAccount()
-    // Another window has switched accounts. Loaded anew: nothing of one account is shown beside another.
-    if (shown !== undefined && shown !== id) return window.location.assign('/')
-    showAccount(id)
+    if (session.data?.signed_in !== true) return
+    // Another window has switched accounts or signed in another person. Loaded anew: nothing of one account is shown beside another.
+    if (shownAccount() !== undefined && !isShown(session.data)) return window.location.assign('/')
+    showAccount(session.data)
   }, [session.data])
 
   if (session.data === undefined && session.error !== null) {

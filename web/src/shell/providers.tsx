@@ -1,6 +1,6 @@
 import { MutationCache, QueryCache, QueryClient, QueryClientProvider } from '@tanstack/react-query'
 import { createContext, lazy, type ReactNode, Suspense, useContext, useState } from 'react'
-import { ApiError, shownAccount } from '../api/call.ts'
+import { ApiError, isShown, shownAccount } from '../api/call.ts'
 import { setSession } from '../api/queries.ts'
 import type { Session } from '../api/shapes.ts'
 import { Announcer } from '../ui/announce.tsx'
@@ -22,8 +22,8 @@ export function Providers({ children }: { children: ReactNode }) {
   const [prompt, setPrompt] = useState<Prompt>()
   const [client] = useState(() => createQueryClient(() => setPrompt((open) => open ?? { reason: 'expired' })))
   const done = (session: Session) => {
-    // Another account's pages, and its half-finished payment, are nothing to go on with.
-    if (session.account?.id !== shownAccount()) return window.location.assign('/')
+    // Another account's or person's pages, and a half-finished payment of theirs, are nothing to go on with.
+    if (!isShown(session)) return window.location.assign('/')
     setPrompt(undefined)
     void setSession(client, session).then(() => client.invalidateQueries())
     prompt?.onDone?.()

@@ -14,12 +14,15 @@ export async function signInWithPasskey(invitation?: string): Promise<Session> {
   })
 }
 
-/** Opens an account with a new passkey, or joins the one of the invitation. The page may still show an account whose session has ended. */
+/**
+ * Opens an account with a new passkey, or joins the one of the invitation. The page may still show an account whose session has ended.
+ * Refused when a person has signed in in another window, who would get the passkey.
+ */
 export function openWithPasskey(invitation?: string): Promise<Session> {
-  return registerPasskey({ isOfShownAccount: false }, invitation)
+  return registerPasskey({ isOfShownAccount: false, headers: { 'x-router-person': 'none' } }, invitation)
 }
 
-/** Adds a passkey for the person who is signed in. Refused when the session has ended. */
+/** Adds a passkey for the person whom this page shows. Refused when the session has ended or is that of another person. */
 export function addPasskey(): Promise<Session> {
   return registerPasskey()
 }

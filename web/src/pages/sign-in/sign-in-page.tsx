@@ -73,7 +73,9 @@ function JoinAs({
   usePageTitle('Join an account')
   const client = useQueryClient()
   const join = useMutation({
-    mutationFn: () => call('acceptInvitation', { body: { token: invitation } }),
+    // Refused when another person has signed in in another window.
+    mutationFn: () =>
+      call('acceptInvitation', { body: { token: invitation } }, { headers: { 'x-router-person': session.person!.id } }),
     // Reload: nothing of the previous account may stay on the page.
     onSuccess: () => window.location.assign('/'),
   })
