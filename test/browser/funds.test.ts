@@ -49,6 +49,16 @@ test('a withdrawal long after the sign-in asks for a new one over the form, and 
     await confirm.waitFor({ state: 'detached' })
   }
   await page.locator('[data-testid=balance-pill][data-available="5000000"]').waitFor()
+
+  // The answer to the 4 was lost. Neither a reload nor another way to write the amount makes it another withdrawal.
+  await page.reload()
+  await page.locator('[data-testid=withdrawal-row]').nth(3).waitFor()
+  await withdraw('4.0')
+  await page.getByText('This withdrawal had been requested before.').first().waitFor()
+  assert.equal(await row.count(), 4)
+  await page.locator('[data-testid=balance-pill][data-available="5000000"]').waitFor()
+  await withdraw('4')
+  await page.locator('[data-testid=balance-pill][data-available="1000000"]').waitFor()
 })
 
 test('a withdrawal whose session has ended keeps what was typed, and is sent after a new sign-in', async () => {

@@ -13,9 +13,10 @@ import { TextField } from '../../ui/field.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Facts, Panel } from '../../ui/panel.tsx'
 import { isAmount } from '../keys/key-terms.ts'
+import { forgetPaymentKey, paymentKey } from './payment-key.ts'
 
 /** An empty amount refunds all of the credit. */
-type Agreed = { readonly amount: string; readonly idempotencyKey: string }
+type Agreed = { readonly amount: string; readonly payment: string }
 
 /** Unused credit back to the wallet that paid it. One form, one payment, however often it is reviewed and sent. */
 export function RefundPanel({ session, wallet, balance }: { session: Session; wallet: string; balance: Balance }) {
@@ -23,15 +24,12 @@ export function RefundPanel({ session, wallet, balance }: { session: Session; wa
   const [amount, setAmount] = useState('')
   const [tried, setTried] = useState(false)
   const [agreed, setAgreed] = useState<Agreed>()
-  const [confirming, setConfirming] = useState(false)
   const problem = amountProblem(amount, credit)
   const submit = (event: FormEvent) => {
     event.preventDefault()
     setTried(true)
     if (problem !== undefined) return
-    // The outcome of an earlier attempt may be unknown: the same form keeps its key until it has succeeded.
-    if (agreed?.amount !== amount) setAgreed({ amount, idempotencyKey: crypto.randomUUID() })
-    setConfirming(true)
+    setAgreed({ amount, payment: `refund.${session.account?.id}.${amount === '' ? 'all' : parse(amount)}` })
   }
   if (!hasRole(session, 'owner')) {
     return (
@@ -66,15 +64,14 @@ export function RefundPanel({ session, wallet, balance }: { session: Session; wa
           </Button>
         </div>
       </form>
-      {confirming && agreed !== undefined && (
+      {agreed !== undefined && (
         <ConfirmDialog
           agreed={agreed}
           credit={credit}
           wallet={wallet}
           chain={session.chain?.name ?? 'the chain'}
-          onClose={() => setConfirming(false)}
+          onClose={() => setAgreed(undefined)}
           onDone={() => {
-            setConfirming(false)
             setAgreed(undefined)
             setTried(false)
             setAmount('')
@@ -102,7 +99,7 @@ type ConfirmProps = {
   onDone: () => void
 }
 
-function ConfirmDialog({ agreed: { amount, idempotencyKey }, credit, wallet, chain, onClose, onDone }: ConfirmProps) {
+function ConfirmDialog({ agreed: { amount, payment }, credit, wallet, chain, onClose, onDone }: ConfirmProps) {
   const client = useQueryClient()
   const announce = useAnnounce()
   const askSignIn = useAskSignIn()
@@ -111,9 +108,10 @@ function ConfirmDialog({ agreed: { amount, idempotencyKey }, credit, wallet, cha
       call(
         'createWalletRefund',
         { body: amount === '' ? {} : { amount } },
-        { headers: { 'idempotency-key': idempotencyKey } },
+        { headers: { 'idempotency-key': paymentKey(payment) } },
       ),
     onSuccess: () => {
+      forgetPaymentKey(payment)
       announce('Refund requested.')
       for (const queryKey of [['withdrawals'], ['balance']]) void client.invalidateQueries({ queryKey })
       onDone()

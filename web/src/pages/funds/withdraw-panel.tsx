@@ -17,12 +17,13 @@ import { Facts, Notice, Panel } from '../../ui/panel.tsx'
 import { isAmount } from '../keys/key-terms.ts'
 import { confirmOwner } from '../sign-in/passkey.ts'
 import { addressProblem } from './address.ts'
+import { forgetPaymentKey, paymentKey } from './payment-key.ts'
 import { usualTime } from './withdrawal-time.ts'
 
 type Props = { session: Session; account: Account; balance: Balance }
 type Form = { readonly amount: string; readonly address: string }
 /** What the person agreed to. It stays as it was read, also when the account changes underneath. */
-type Agreed = Form & { readonly isNewAddress: boolean; readonly idempotencyKey: string }
+type Agreed = Form & { readonly isNewAddress: boolean; readonly payment: string }
 
 /** Money out, to the registered owner address. One form, one payment, however often it is reviewed and sent. */
 export function WithdrawPanel({ session, account, balance }: Props) {
@@ -30,7 +31,7 @@ export function WithdrawPanel({ session, account, balance }: Props) {
   const [typedAddress, setTypedAddress] = useState<string>()
   const [tried, setTried] = useState(false)
   const [agreed, setAgreed] = useState<Agreed>()
-  const [confirming, setConfirming] = useState(false)
+  const [wasThere, setWasThere] = useState(false)
   const form: Form = { amount, address: typedAddress ?? account.owner_address ?? '' }
   const available = atomic(balance.available_atomic)
   const feeMax = atomic(balance.withdrawal_fee_max_atomic)
@@ -42,11 +43,9 @@ export function WithdrawPanel({ session, account, balance }: Props) {
     event.preventDefault()
     setTried(true)
     if (problems.amount !== undefined || problems.address !== undefined) return
-    // The outcome of an earlier attempt may be unknown: the same form keeps its key until it has succeeded.
-    const isSame = agreed?.amount === form.amount && agreed.address === form.address
-    const idempotencyKey = isSame ? agreed.idempotencyKey : crypto.randomUUID()
-    setAgreed({ ...form, isNewAddress: account.owner_address === null, idempotencyKey })
-    setConfirming(true)
+    setWasThere(false)
+    const payment = `withdrawal.${account.id}.${parse(form.amount)}.${form.address.toLowerCase()}`
+    setAgreed({ ...form, isNewAddress: account.owner_address === null, payment })
   }
   if (!session.features.withdrawals) {
     return (
@@ -101,19 +100,23 @@ export function WithdrawPanel({ session, account, balance }: Props) {
           <Button type="submit">Review withdrawal</Button>
         </div>
       </form>
-      {confirming && agreed !== undefined && (
+      <p role="status" className="mt-2 text-held">
+        {wasThere && 'This withdrawal had been requested before. It was not made a second time: see History.'}
+      </p>
+      {agreed !== undefined && (
         <ConfirmDialog
           agreed={agreed}
           feeMax={feeMax}
           time={time}
           session={session}
           account={account}
-          onClose={() => setConfirming(false)}
-          onDone={() => {
-            setConfirming(false)
+          known={withdrawals?.data ?? []}
+          onClose={() => setAgreed(undefined)}
+          onDone={(isKnown) => {
             setAgreed(undefined)
             setTried(false)
             setAmount('')
+            setWasThere(isKnown)
           }}
         />
       )}
@@ -166,6 +169,7 @@ function ConfirmDialog({
   time,
   session,
   account,
+  known,
   onClose,
   onDone,
 }: {
@@ -174,8 +178,9 @@ function ConfirmDialog({
   time: string | undefined
   session: Session
   account: Account
+  known: readonly Withdrawal[]
   onClose: () => void
-  onDone: () => void
+  onDone: (isKnown: boolean) => void
 }) {
   const client = useQueryClient()
   const announce = useAnnounce()
@@ -183,21 +188,24 @@ function ConfirmDialog({
   const [typed, setTyped] = useState('')
   const lastFour = agreed.address.slice(-4)
   const withdraw = useMutation({
-    mutationFn: async (): Promise<Withdrawal> => {
+    /** Whether the list had this withdrawal before: an earlier attempt was made although its answer was lost. */
+    mutationFn: async (): Promise<boolean> => {
       if (agreed.isNewAddress) {
         const proof = await confirmOwner(session, account, agreed.address)
         await call('setOwner', { body: { address: agreed.address, ...(proof !== undefined && { proof }) } })
       }
-      return call(
+      const made = await call(
         'createWithdrawal',
         { body: { amount: agreed.amount, recipient: agreed.address } },
-        { headers: { 'idempotency-key': agreed.idempotencyKey } },
+        { headers: { 'idempotency-key': paymentKey(agreed.payment) } },
       )
+      return known.some(({ id }) => id === made.id)
     },
-    onSuccess: () => {
-      announce('Withdrawal requested.')
+    onSuccess: (isKnown) => {
+      forgetPaymentKey(agreed.payment)
+      announce(isKnown ? 'This withdrawal had been requested before.' : 'Withdrawal requested.')
       for (const queryKey of [['withdrawals'], ['balance'], ['session']]) void client.invalidateQueries({ queryKey })
-      onDone()
+      onDone(isKnown)
     },
     onError: (error) => {
       if (error instanceof ApiError && /recent/.test(error.code))
