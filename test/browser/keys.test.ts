@@ -81,6 +81,33 @@ test('the restrictions of a key are accessible in both themes, on any screen', a
   }
 })
 
+test('a dialog and a panel that are closed give the focus back to where they were opened', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/keys')
+  const create = page.getByRole('button', { name: 'Create key' })
+  const menu = page.getByRole('button', { name: 'Actions for Sandbox demo key' })
+  for (const [trigger, open] of [
+    [create, () => create.press('Enter')],
+    [menu, () => menu.press('Enter').then(() => page.getByRole('button', { name: 'Edit' }).press('Enter'))],
+    [menu, () => page.keyboard.press('Control+k')],
+  ] as const) {
+    await open()
+    await page.getByRole('dialog').last().waitFor()
+    await page.keyboard.press('Escape')
+    await page.locator('dialog').waitFor({ state: 'detached' })
+    assert.ok(await trigger.evaluate((element) => element === document.activeElement))
+  }
+
+  assert.equal(await ask(dashboard.apiKey, {}), 200)
+  await page.goto(`${dashboard.origin}/requests`)
+  const row = page.locator('[data-row]').first()
+  await row.press('Enter')
+  await page.getByTestId('request-drawer').waitFor()
+  await page.keyboard.press('Escape')
+  await page.getByTestId('request-drawer').waitFor({ state: 'detached' })
+  assert.ok(await row.evaluate((element) => element === document.activeElement))
+})
+
 async function ask(secret: string, body: object): Promise<number> {
   const answer = await fetch(`${dashboard.baseUrl}/chat/completions`, {
     method: 'POST',

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
-import { type KeyboardEvent, useDeferredValue, useEffect, useId, useMemo, useRef, useState } from 'react'
+import { type KeyboardEvent, useDeferredValue, useId, useLayoutEffect, useMemo, useRef, useState } from 'react'
 import { docsSearchQuery, keysQuery, modelsQuery } from '../api/queries.ts'
 import { useX402Wallet } from '../api/x402-wallet.ts'
 import { classNames } from '../ui/class-names.ts'
@@ -25,7 +25,8 @@ export function Palette({ onClose }: { onClose: () => void }) {
   const choices = useChoices(text)
   const chosen = choices[Math.min(at, choices.length - 1)]
 
-  useEffect(() => {
+  // A layout effect, as in `ui/dialog.tsx`: the browser gives the focus back.
+  useLayoutEffect(() => {
     const element = dialog.current!
     if (!element.open) element.showModal()
     return () => element.close()

@@ -1,4 +1,4 @@
-import { type ReactNode, useEffect, useId, useRef } from 'react'
+import { type ReactNode, useId, useLayoutEffect, useRef } from 'react'
 import { IconButton } from './button.tsx'
 import { classNames } from './class-names.ts'
 
@@ -26,7 +26,8 @@ export function Dialog({
 }) {
   const dialog = useRef<HTMLDialogElement>(null)
   const titleId = useId()
-  useEffect(() => {
+  // A layout effect: it must be closed while it is still in the page, or the browser does not give the focus back.
+  useLayoutEffect(() => {
     const element = dialog.current!
     if (!element.open) element.showModal()
     // Focus the first field of a form; the browser would focus Close.

@@ -32,8 +32,14 @@ export function RequestDrawer() {
   usePageTitle(`Request ${shorten(id, 8, 4)}`)
   const close = () => void navigate({ to: '/requests', search: true })
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: focus moves when another request is opened, not otherwise.
-  useEffect(() => panel.current?.focus(), [id])
+  useEffect(() => {
+    panel.current?.focus()
+    return () => {
+      // Closed, with the focus in it: reading goes on at the row that it was opened from.
+      if (document.activeElement !== document.body) return
+      document.querySelector<HTMLElement>(`[data-id="${CSS.escape(id)}"] [data-row]`)?.focus({ preventScroll: true })
+    }
+  }, [id])
   useEffect(() => {
     const listen = (event: KeyboardEvent) => {
       if (event.key === 'Escape' && !isBusy(event.target)) close()
