@@ -108,6 +108,27 @@ test('a dialog and a panel that are closed give the focus back to where they wer
   assert.ok(await row.evaluate((element) => element === document.activeElement))
 })
 
+test('a part of the page that cannot be loaded says so, and what was typed stays', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/keys?create=1')
+  const name = page.getByRole('dialog', { name: 'Create a key' }).getByLabel('Name')
+  await name.fill('Typed')
+  await page.waitForLoadState('networkidle')
+  // As after an update of the service, which removes the files of the build before.
+  await page.route('**/assets/*.js', (route) => route.fulfill({ status: 404 }))
+  await page.keyboard.press('Control+k')
+  const notLoaded = page.getByRole('dialog', { name: 'This part could not be loaded' })
+  await notLoaded.getByText('Close').click()
+  assert.equal(await name.inputValue(), 'Typed')
+
+  await page.context().clearCookies()
+  await page.getByRole('dialog').getByRole('button', { name: 'Create key' }).click()
+  const again = page.getByRole('dialog', { name: 'Your session has ended' })
+  await again.getByRole('button', { name: 'Continue as local developer' }).click()
+  await again.waitFor({ state: 'detached' })
+  assert.equal(await name.inputValue(), 'Typed')
+})
+
 async function ask(secret: string, body: object): Promise<number> {
   const answer = await fetch(`${dashboard.baseUrl}/chat/completions`, {
     method: 'POST',

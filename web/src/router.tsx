@@ -2,6 +2,7 @@ import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Outlet 
 import { NotFoundPage } from './pages/not-found.tsx'
 import { AppShell } from './shell/app-shell.tsx'
 import { OperatorShell } from './shell/operator-shell.tsx'
+import { PageError } from './shell/page-error.tsx'
 import { PublicShell } from './shell/public-shell.tsx'
 
 // Addresses are written plainly (`?status=failed,refused`), so that people can read, keep and send them. Each page turns its
@@ -122,6 +123,7 @@ export function createAppRouter() {
   return createRouter({
     routeTree,
     defaultPreload: 'intent',
+    defaultErrorComponent: PageError,
     parseSearch: (text): Search => Object.fromEntries(new URLSearchParams(text)),
     stringifySearch: (search) => {
       const kept = Object.entries(search).filter(([, value]) => value !== undefined && value !== '')

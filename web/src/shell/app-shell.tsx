@@ -1,9 +1,10 @@
 import { useQuery } from '@tanstack/react-query'
 import { Outlet } from '@tanstack/react-router'
-import { lazy, Suspense, useCallback, useEffect, useState } from 'react'
+import { Suspense, useCallback, useEffect, useState } from 'react'
 import { isShown, showAccount, shownAccount } from '../api/call.ts'
 import { sessionQuery } from '../api/queries.ts'
 import type { Session } from '../api/shapes.ts'
+import { lazyDialog } from '../ui/lazy-dialog.tsx'
 import { ErrorPanel } from '../ui/loaded.tsx'
 import { BottomBar } from './bottom-bar.tsx'
 import { LiveUpdates } from './live.tsx'
@@ -14,7 +15,7 @@ import { SignedOut } from './signed-out.tsx'
 import { SkipLink } from './skip-link.tsx'
 import { TopBar } from './top-bar.tsx'
 
-const Palette = lazy(() => import('./palette.tsx').then((module) => ({ default: module.Palette })))
+const Palette = lazyDialog(() => import('./palette.tsx').then((module) => module.Palette))
 
 /** Everything behind a sign-in. */
 export function AppShell() {

@@ -1,13 +1,13 @@
 import { MutationCache, QueryCache, QueryClient, QueryClientProvider } from '@tanstack/react-query'
-import { createContext, lazy, type ReactNode, Suspense, useContext, useState } from 'react'
+import { createContext, type ReactNode, Suspense, useContext, useEffect, useState } from 'react'
 import { ApiError, isShown, shownAccount } from '../api/call.ts'
 import { setSession } from '../api/queries.ts'
 import type { Session } from '../api/shapes.ts'
 import { Announcer } from '../ui/announce.tsx'
+import { lazyDialog } from '../ui/lazy-dialog.tsx'
 
-const SignInAgain = lazy(() =>
-  import('../pages/sign-in/sign-in-again.tsx').then((module) => ({ default: module.SignInAgain })),
-)
+const loadSignInAgain = () => import('../pages/sign-in/sign-in-again.tsx').then((module) => module.SignInAgain)
+const SignInAgain = lazyDialog(loadSignInAgain)
 
 type Prompt = { readonly reason: 'expired' | 'recent'; readonly onDone?: (() => void) | undefined }
 
@@ -21,6 +21,8 @@ export function useAskSignIn(): (prompt: Prompt) => void {
 export function Providers({ children }: { children: ReactNode }) {
   const [prompt, setPrompt] = useState<Prompt>()
   const [client] = useState(() => createQueryClient(() => setPrompt((open) => open ?? { reason: 'expired' })))
+  // Loaded now: when it is needed, an update of the service may have removed its file, and a reload would lose what was typed.
+  useEffect(() => void loadSignInAgain().catch(() => {}), [])
   const done = (session: Session) => {
     // Another account's or person's pages, and a half-finished payment of theirs, are nothing to go on with.
     if (!isShown(session)) return window.location.assign('/')
