@@ -129,6 +129,36 @@ test('a part of the page that cannot be loaded says so, and what was typed stays
   assert.equal(await name.inputValue(), 'Typed')
 })
 
+test('a key that could not be disabled is not taken for disabled', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/keys')
+  const change = (url: URL) => /^\/api\/keys\/.+/.test(url.pathname)
+  await page.route(change, (route) => (route.request().method() === 'PATCH' ? route.abort() : route.fallback()))
+  const disable = async () => {
+    await page.getByRole('button', { name: 'Actions for Sandbox demo key' }).click()
+    await page.getByRole('button', { name: 'Disable' }).click()
+  }
+  await disable()
+  const failed = page.getByRole('dialog', { name: 'The key may not have been changed' })
+  await failed.getByText('The service did not respond').waitFor()
+  await failed.getByRole('button', { name: 'Close' }).click()
+  await page.unroute(change)
+
+  // It was disabled, but the answer is lost: the list says so.
+  await page.route(change, async (route) => {
+    if (route.request().method() !== 'PATCH') return route.fallback()
+    await route.fetch()
+    await route.abort()
+  })
+  await disable()
+  await page.getByTestId('key-row').filter({ hasText: 'Sandbox demo key' }).getByText('Disabled').waitFor()
+  await failed.getByRole('button', { name: 'Close' }).click()
+  await page.unroute(change)
+  await page.getByRole('button', { name: 'Actions for Sandbox demo key' }).click()
+  await page.getByRole('button', { name: 'Enable' }).click()
+  await page.getByTestId('key-row').filter({ hasText: 'Sandbox demo key' }).getByText('Active').waitFor()
+})
+
 async function ask(secret: string, body: object): Promise<number> {
   const answer = await fetch(`${dashboard.baseUrl}/chat/completions`, {
     method: 'POST',

@@ -48,6 +48,25 @@ test('a balance alert shows at the bell, and Funds shows its threshold', async (
   await page.getByText('We’ll warn you when the balance falls below 30 USDC.').waitFor()
 })
 
+test('what could not be read or changed is said, and not shown as none or done', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/settings')
+  await page.route('**/api/sessions', (route) =>
+    route.request().method() === 'DELETE' ? route.abort() : route.fallback(),
+  )
+  await page.getByRole('button', { name: 'End other sessions' }).click()
+  await page.getByRole('alert').filter({ hasText: 'The service did not respond' }).waitFor()
+
+  const refusal = { error: { message: 'Not today.', code: 'not_found', request_id: '' } }
+  for (const path of ['invitations', 'overview*', 'balance'])
+    await page.route(`**/api/${path}`, (route) => route.fulfill({ status: 404, json: refusal }))
+  await page.reload()
+  await page.getByTestId('members').getByRole('alert').filter({ hasText: 'Not today.' }).waitFor()
+  await page.getByRole('link', { name: 'Balance not loaded' }).waitFor()
+  await page.getByRole('button', { name: 'Alerts', exact: true }).click()
+  await page.getByText('The alerts could not be loaded.').waitFor()
+})
+
 test('adding a passkey asks for a recent sign-in first, then the device creates exactly one', async () => {
   const page = await dashboard.open()
   const device = await plugInPasskeyDevice(page)

@@ -47,8 +47,14 @@ export function isMac(): boolean {
 }
 
 function BalancePill() {
-  const { data } = useQuery(balanceQuery)
+  const { data, error } = useQuery(balanceQuery)
   const status = useLiveStatus()
+  if (data === undefined && error !== null)
+    return (
+      <Link to="/funds" className="text-held">
+        Balance not loaded
+      </Link>
+    )
   if (data === undefined) return <div className="skeleton h-8 w-36" aria-hidden="true" />
   const [available, held] = [atomic(data.available_atomic), atomic(data.held_atomic)]
   return (
@@ -74,11 +80,13 @@ function BalancePill() {
 }
 
 function Alerts() {
-  const { data } = useQuery(overviewQuery('24h'))
+  const { data, error } = useQuery(overviewQuery('24h'))
   const alerts = data?.alerts ?? []
+  // While nothing was read, it is unknown whether there are any.
+  const none = data !== undefined ? 'No alerts.' : error === null ? 'Loading…' : 'The alerts could not be loaded.'
   return (
     <Popover
-      label={alerts.length === 0 ? 'Alerts: none' : `Alerts: ${alerts.length}`}
+      label={alerts.length > 0 ? `Alerts: ${alerts.length}` : data === undefined ? 'Alerts' : 'Alerts: none'}
       align="right"
       buttonClassName="relative inline-flex size-8 items-center justify-center rounded-md text-muted hover:bg-sunken hover:text-ink"
       button={
@@ -89,8 +97,8 @@ function Alerts() {
       }
     >
       {(close) => (
-        <div className="w-72 p-2">
-          {alerts.length === 0 && <p className="text-muted">No alerts.</p>}
+        <div className="max-h-[70dvh] w-72 overflow-y-auto p-2">
+          {alerts.length === 0 && <p className="text-muted">{none}</p>}
           <ul className="flex flex-col gap-2">
             {alerts.map((alert) => (
               <li key={`${alert.code} ${alert.href}`}>

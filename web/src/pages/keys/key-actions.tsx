@@ -69,6 +69,12 @@ export function KeyActions({ apiKey, onIssued }: { apiKey: Key; onIssued: (issue
           </div>
         )}
       </Popover>
+      {disable.error !== null && (
+        <Dialog title="The key may not have been changed" onClose={disable.reset}>
+          <ErrorPanel error={disable.error} />
+          <p className="mt-3">Check its status in the list before you try again.</p>
+        </Dialog>
+      )}
       {action === 'edit' && <EditDialog apiKey={apiKey} onClose={close} />}
       {action === 'rotate' && <RotateDialog apiKey={apiKey} onClose={close} onIssued={onIssued} />}
       {action === 'revoke' && <RevokeDialog apiKey={apiKey} onClose={close} />}
@@ -86,6 +92,8 @@ function useChange(change: () => Promise<unknown>, said: string, onDone?: () => 
       void client.invalidateQueries({ queryKey: ['keys'] })
       onDone?.()
     },
+    // The answer may have been lost after the change was made.
+    onError: () => void client.invalidateQueries({ queryKey: ['keys'] }),
   })
 }
 

@@ -1,7 +1,7 @@
 import { useMutation } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
-import { call } from '../../api/call.ts'
+import { ApiError, call } from '../../api/call.ts'
 import type { LedgerRequest, Session, StreamEvent } from '../../api/shapes.ts'
 import { useX402Wallet } from '../../api/x402-wallet.ts'
 import { atomic, formatCharge } from '../../money/format.ts'
@@ -34,6 +34,8 @@ export function Listener({ session, keyId }: { session: Session; keyId: string |
       })
     },
   })
+  // A refusal that has a row is shown by its row.
+  const refusedId = run.error instanceof ApiError ? run.error.requestId : undefined
   return (
     <div data-testid="listener" className="flex flex-col gap-2" aria-live="polite">
       <div className="flex flex-wrap items-center gap-3">
@@ -53,7 +55,9 @@ export function Listener({ session, keyId }: { session: Session; keyId: string |
         <Heard key={request.id} request={request} />
       ))}
       {unidentified !== undefined && <UnidentifiedCall call={unidentified} />}
-      {run.error !== null && heard.length === 0 && <Notice tone="error">{run.error.message}</Notice>}
+      {run.error !== null && !heard.some(({ id }) => id === refusedId) && (
+        <Notice tone="error">{run.error.message}</Notice>
+      )}
       <p className="text-sm text-muted">
         Requests with an invalid key appear here only if they come from your IP address, because an invalid key belongs
         to no account.

@@ -118,12 +118,13 @@ const standings = {
   failing: ['failed', 'Failing'],
   unused: ['pending', 'Not used yet'],
   off: ['cancelled', 'Off'],
+  unknown: ['cancelled', 'Unknown'],
 } as const
 
 /** The ledger by what keeps the service from serving, the chain by the last comparison, the others by how they have answered. */
 function StatusPanel() {
   const readiness = useQuery(readinessQuery)
-  const { data: status } = useQuery(statusQuery)
+  const status = useQuery(statusQuery)
   return (
     <Panel
       title="Status"
@@ -139,7 +140,7 @@ function StatusPanel() {
           const rows = [
             ['Ledger', ...(problem === undefined ? standings.working : (['failed', problem] as const))],
             ['Model', ...standings[parts.model]],
-            ['Chain', ...standings[status?.chain ?? 'unused']],
+            ['Chain', ...(status.data === undefined ? standings.unknown : standings[status.data.chain])],
             ['Search', ...standings[parts.search]],
           ] as const
           return (

@@ -248,30 +248,34 @@ function EditDialog({ member, session, onClose }: { member: Member; session: Ses
 }
 
 function Invitations() {
-  const { data: invitations } = useQuery(invitationsQuery)
+  const invitations = useQuery(invitationsQuery)
   const revoke = useAccountChange(
     (id: string) => call('revokeInvitation', { parameters: { id } }),
     'Invitation revoked.',
   )
-  if (invitations === undefined || invitations.data.length === 0) return null
+  if (invitations.data?.data.length === 0) return null
   return (
     <div className="mt-4 border-t border-rule pt-3">
       <h3 className="mb-2 text-sm text-muted">Open invitations</h3>
-      <ul className="flex flex-col gap-2">
-        {invitations.data.map(({ id, role, expires_at, invited_by }) => (
-          <li key={id} className="flex items-start justify-between gap-4">
-            <span>
-              {roleWords[role].split(':')[0]}
-              <span className="block text-sm text-muted">
-                {invited_by !== null && `by ${invited_by}, `}valid until <Time at={expires_at} />
-              </span>
-            </span>
-            <Button small variant="quiet" onClick={() => revoke.mutate(id)} busy={revoke.isPending}>
-              Revoke
-            </Button>
-          </li>
-        ))}
-      </ul>
+      <Loaded query={invitations} skeleton={<Skeleton lines={1} />}>
+        {({ data }) => (
+          <ul className="flex flex-col gap-2">
+            {data.map(({ id, role, expires_at, invited_by }) => (
+              <li key={id} className="flex items-start justify-between gap-4">
+                <span>
+                  {roleWords[role].split(':')[0]}
+                  <span className="block text-sm text-muted">
+                    {invited_by !== null && `by ${invited_by}, `}valid until <Time at={expires_at} />
+                  </span>
+                </span>
+                <Button small variant="quiet" onClick={() => revoke.mutate(id)} busy={revoke.isPending}>
+                  Revoke
+                </Button>
+              </li>
+            ))}
+          </ul>
+        )}
+      </Loaded>
       {revoke.error !== null && <ErrorPanel error={revoke.error} />}
     </div>
   )

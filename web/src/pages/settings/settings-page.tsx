@@ -241,6 +241,7 @@ function Sessions() {
   const sessions = useQuery(sessionsQuery)
   const end = useAccountChange((id: string) => call('endSession', { parameters: { id } }), 'Session ended.')
   const endOthers = useAccountChange(() => call('endOtherSessions'), 'All other sessions ended.')
+  const error = end.error ?? endOthers.error
   return (
     <Panel
       title="Sessions"
@@ -277,6 +278,7 @@ function Sessions() {
           </ul>
         )}
       </Loaded>
+      {error !== null && <ErrorPanel error={error} />}
     </Panel>
   )
 }
