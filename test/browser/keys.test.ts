@@ -159,6 +159,20 @@ test('a key that could not be disabled is not taken for disabled', async () => {
   await page.getByTestId('key-row').filter({ hasText: 'Sandbox demo key' }).getByText('Active').waitFor()
 })
 
+test('a restriction that is emptied while it is edited stays in sight', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/keys?create=1')
+  const dialog = page.getByRole('dialog', { name: 'Create a key' })
+  await dialog.getByText('Restrictions').click()
+  const cost = dialog.getByLabel('Maximum cost per request')
+  await cost.pressSequentially('5')
+  await cost.press('Backspace')
+  await cost.pressSequentially('0.5', { timeout: 5_000 })
+  assert.equal(await cost.inputValue(), '0.5')
+  await dialog.getByText('Restrictions').click()
+  await cost.waitFor({ state: 'hidden' })
+})
+
 async function ask(secret: string, body: object): Promise<number> {
   const answer = await fetch(`${dashboard.baseUrl}/chat/completions`, {
     method: 'POST',

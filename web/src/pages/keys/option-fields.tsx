@@ -1,9 +1,13 @@
 import { useQuery } from '@tanstack/react-query'
+import { useState } from 'react'
 import { modelsQuery } from '../../api/queries.ts'
 import { Checkbox, Segmented, TextArea, TextField } from '../../ui/field.tsx'
 import { isRestricted, type TermsErrors, type TermsForm } from './key-terms.ts'
 
-/** What a key may be used for: models, cost of one request, web tools, addresses. Closed until it is asked for or says something. */
+/**
+ * What a key may be used for: models, cost of one request, web tools, addresses. Closed at first if there are no restrictions; then only
+ * the reader opens and closes it, so that a field that was emptied stays.
+ */
 export function OptionFields({
   form,
   errors,
@@ -13,8 +17,13 @@ export function OptionFields({
   errors: TermsErrors
   onChange: (changed: Partial<TermsForm>) => void
 }) {
+  const [open, setOpen] = useState(() => isRestricted(form))
   return (
-    <details open={isRestricted(form) || errors.maxCost !== undefined} className="border-t border-rule pt-3">
+    <details
+      open={open || errors.maxCost !== undefined}
+      onToggle={({ currentTarget }) => setOpen(currentTarget.open)}
+      className="border-t border-rule pt-3"
+    >
       <summary className="cursor-pointer font-medium">Restrictions</summary>
       <div className="flex flex-col gap-4 pt-3">
         <ModelFields form={form} error={errors.models} onChange={onChange} />
