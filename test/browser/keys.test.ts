@@ -173,6 +173,44 @@ test('a restriction that is emptied while it is edited stays in sight', async ()
   await cost.waitFor({ state: 'hidden' })
 })
 
+test('long names widen no page, and a key with several spaces in its name can be revoked', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/keys')
+  const id = await page.evaluate(async () => {
+    const send = (method: string, path: string, name: string) =>
+      fetch(path, { method, headers: { 'content-type': 'application/json' }, body: JSON.stringify({ name }) })
+    await send('POST', '/api/keys', 'Two  spaces')
+    await send('PATCH', '/api/account', 'W'.repeat(200))
+    return (await (await send('POST', '/api/keys', 'W'.repeat(200))).json()).id as string
+  })
+  const answer = await page.evaluate(async (keyId) => {
+    const body = JSON.stringify({ key_id: keyId, max_tokens: 50, messages: [{ role: 'user', content: 'Hi' }] })
+    return (await fetch('/api/playground', { method: 'POST', headers: { 'content-type': 'application/json' }, body }))
+      .status
+  }, id)
+  assert.equal(answer, 200)
+  for (const width of [390, 920, 1280]) {
+    await page.setViewportSize({ width, height: 900 })
+    for (const path of ['keys', `keys/${id}`, 'usage?group=key', 'funds/statement', `playground?key=${id}`]) {
+      await page.goto(`${dashboard.origin}/${path}`)
+      await page.getByText('WWWW').first().waitFor({ state: 'attached' })
+      const wider = await page.evaluate(() => {
+        const { scrollWidth, clientWidth } = document.documentElement
+        return scrollWidth - clientWidth
+      })
+      assert.equal(wider, 0, `${path} is wider than its window of ${width} px`)
+    }
+  }
+
+  await page.goto(`${dashboard.origin}/keys`)
+  await page.getByRole('button', { name: 'Actions for Two spaces' }).click()
+  await page.getByRole('button', { name: 'Revoke' }).click()
+  const revoke = page.getByRole('dialog', { name: 'Revoke Two spaces' })
+  await revoke.getByLabel('Type the key’s name').fill('Two spaces')
+  await revoke.getByRole('button', { name: 'Revoke permanently' }).click()
+  await page.getByTestId('key-row').filter({ hasText: 'Two spaces' }).getByText('Revoked').waitFor()
+})
+
 async function ask(secret: string, body: object): Promise<number> {
   const answer = await fetch(`${dashboard.baseUrl}/chat/completions`, {
     method: 'POST',

@@ -16,8 +16,8 @@ export function Page({
   return (
     <div className="flex flex-col gap-6">
       <header className="flex flex-wrap items-end justify-between gap-x-6 gap-y-3">
-        <div>
-          <h1 className="text-2xl tracking-tight">{title}</h1>
+        <div className="min-w-0">
+          <h1 className="text-2xl tracking-tight wrap-anywhere">{title}</h1>
           {lead !== undefined && <p className="mt-0.5 text-muted">{lead}</p>}
         </div>
         {actions !== undefined && <div className="flex flex-wrap items-center gap-2 print:hidden">{actions}</div>}

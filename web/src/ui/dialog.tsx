@@ -64,7 +64,7 @@ export function Dialog({
     >
       <div className="flex max-h-[calc(100dvh-34px)] flex-col">
         <header className="flex items-center justify-between gap-4 border-b border-rule px-6 py-3">
-          <h2 id={titleId} className="text-lg">
+          <h2 id={titleId} className="min-w-0 text-lg wrap-anywhere">
             {title}
           </h2>
           <IconButton icon="cross" label="Close" onClick={leave} disabled={busy} className="-mr-2" />

@@ -14,7 +14,7 @@ type Described = {
 function Field({ label, hint, error, id, children }: Described & { id: string; children: ReactNode }) {
   return (
     <div className="flex flex-col gap-1">
-      <label htmlFor={id} className="font-medium">
+      <label htmlFor={id} className="font-medium wrap-anywhere">
         {label}
       </label>
       {children}

@@ -82,7 +82,7 @@ function Sheet({ statement }: { statement: Statement }) {
           </p>
         </div>
         {session?.account && (
-          <p className="text-sm text-muted">
+          <p className="text-sm wrap-anywhere text-muted">
             {session.account.name}
             <span className="num block">{session.account.id}</span>
           </p>
@@ -184,7 +184,7 @@ function KeyLines({ statement: { month, keys } }: { statement: Statement }) {
               data-amount={amount_atomic}
               className="border-b border-rule last:border-b-0"
             >
-              <td className="py-2 pl-6">
+              <td className="py-2 pl-6 wrap-anywhere">
                 {key.name} {key.hint !== key.name && <span className="num text-sm text-muted">{key.hint}</span>}
               </td>
               <td className="py-2 pl-4 text-right text-sm text-muted max-sm:sr-only">

@@ -11,6 +11,7 @@ import { SelectField, TextField } from '../../ui/field.tsx'
 import { Icon } from '../../ui/icon.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { menuItemClass, Popover } from '../../ui/menu.tsx'
+import { isSameName } from '../../ui/same-name.ts'
 import { RequestList } from '../requests/request-list.tsx'
 import { checkTerms, termsChanges, termsOf } from './key-terms.ts'
 import type { IssuedKey } from './secret-dialog.tsx'
@@ -204,7 +205,7 @@ function RevokeDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void })
           <Button onClick={onClose}>Cancel</Button>
           <Button
             variant="danger"
-            disabled={typed !== apiKey.name}
+            disabled={!isSameName(typed, apiKey.name)}
             onClick={() => revoke.mutate()}
             busy={revoke.isPending}
           >

@@ -6,6 +6,7 @@ import type { Key } from '../../api/shapes.ts'
 import { useRole } from '../../api/use-role.ts'
 import { Page } from '../../shell/page.tsx'
 import { Button } from '../../ui/button.tsx'
+import { classNames } from '../../ui/class-names.ts'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { useNarrow } from '../../ui/media.ts'
 import { EmptyState, Panel } from '../../ui/panel.tsx'
@@ -72,6 +73,8 @@ export function KeysPage() {
 }
 
 const heads = ['Name', 'Key', 'Spend', 'Expires', 'Last used', 'Created', 'Status', '']
+/** Left out of a window in which not all columns have room; the page of the key has them. */
+const wideOnly = 'max-xl:hidden'
 
 type ListProps = { keys: readonly Key[]; onIssued: (issued: IssuedKey) => void }
 
@@ -82,7 +85,14 @@ function KeyTable({ keys, onIssued }: ListProps) {
       <thead>
         <tr className="border-b border-rule text-sm text-muted">
           {heads.map((head) => (
-            <th key={head} scope="col" className="px-3 py-2 font-normal whitespace-nowrap first:pl-4">
+            <th
+              key={head}
+              scope="col"
+              className={classNames(
+                'px-3 py-2 font-normal whitespace-nowrap first:pl-4',
+                ['Key', 'Last used', 'Created'].includes(head) && wideOnly,
+              )}
+            >
               {head === '' ? <span className="sr-only">Actions</span> : head}
             </th>
           ))}
@@ -97,13 +107,17 @@ function KeyTable({ keys, onIssued }: ListProps) {
               </span>
               <Restrictions apiKey={key} />
             </td>
-            <td className="num px-3 whitespace-nowrap text-muted">{key.is_x402 ? 'the wallet' : key.hint}</td>
+            <td className={`num px-3 whitespace-nowrap text-muted ${wideOnly}`}>
+              {key.is_x402 ? 'the wallet' : key.hint}
+            </td>
             <td className="px-3">
               <LimitBar apiKey={key} />
             </td>
             <td className="px-3">{key.expires_at === null ? 'Never' : <Time at={key.expires_at} show="day" />}</td>
-            <td className="px-3">{key.last_used_at === null ? 'Never' : <Time at={key.last_used_at} show="age" />}</td>
-            <td className="px-3">
+            <td className={`px-3 ${wideOnly}`}>
+              {key.last_used_at === null ? 'Never' : <Time at={key.last_used_at} show="age" />}
+            </td>
+            <td className={`px-3 ${wideOnly}`}>
               <Time at={key.created_at} show="day" />
             </td>
             <td className="px-3">

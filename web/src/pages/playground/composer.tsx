@@ -66,7 +66,7 @@ export function Composer({ conversation, settings, actions, payingKey }: Props) 
                   onAfford={(maxTokens) => actions.set({ maxTokens: String(maxTokens) })}
                 />
               ))}
-              <p className="text-sm text-muted" data-testid="payer">
+              <p className="text-sm wrap-anywhere text-muted" data-testid="payer">
                 Paid by key <span className="font-medium">{payingKey?.name}</span>
               </p>
             </>

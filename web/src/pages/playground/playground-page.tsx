@@ -193,7 +193,8 @@ function SettingsFrame({ summary, children }: { summary: string; children: React
   return (
     <details className="rounded-md border border-rule bg-surface" data-testid="settings">
       <summary className="px-4 py-3">
-        <span className="font-medium">Settings</span> <span className="text-sm text-muted">{summary}</span>
+        <span className="font-medium">Settings</span>{' '}
+        <span className="text-sm wrap-anywhere text-muted">{summary}</span>
       </summary>
       <div className="border-t border-rule p-4">{children}</div>
     </details>

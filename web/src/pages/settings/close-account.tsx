@@ -10,6 +10,7 @@ import { Dialog } from '../../ui/dialog.tsx'
 import { TextField } from '../../ui/field.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
+import { isSameName } from '../../ui/same-name.ts'
 import { useAccountChange } from './account-change.ts'
 
 /** The last panel: what closing does, what stays, and what must be done before. */
@@ -82,7 +83,7 @@ function CloseDialog({ account, onClose }: { account: Account; onClose: () => vo
           <Button onClick={onClose}>Cancel</Button>
           <Button
             variant="danger"
-            disabled={typed.trim() !== account.name}
+            disabled={!isSameName(typed, account.name)}
             onClick={() => close.mutate(undefined)}
             busy={close.isPending}
           >

@@ -290,8 +290,14 @@ function Leave({ session }: { session: Session }) {
   if ((members.data?.data.length ?? 0) < 2) return null
   return (
     <div className="mt-4 border-t border-rule pt-3">
-      <Button small variant="quiet" onClick={() => leave.mutate(undefined)} busy={leave.isPending}>
-        Leave {session.account?.name}
+      <Button
+        small
+        variant="quiet"
+        className="max-w-full"
+        onClick={() => leave.mutate(undefined)}
+        busy={leave.isPending}
+      >
+        <span className="truncate">Leave {session.account?.name}</span>
       </Button>
       <p className="text-sm text-muted">Your keys in this account will be revoked.</p>
       {leave.error !== null && <ErrorPanel error={leave.error} />}

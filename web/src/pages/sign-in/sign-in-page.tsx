@@ -93,7 +93,7 @@ function JoinAs({
       <h1 className="text-2xl tracking-tight">Join an account</h1>
       <InvitationNotice invitation={invitation} />
       <Button variant="primary" className="h-10" onClick={() => join.mutate()} busy={join.isPending}>
-        Join as {session.person?.name}
+        <span className="truncate">Join as {session.person?.name}</span>
       </Button>
       <Button variant="quiet" onClick={() => leave.mutate()} busy={leave.isPending}>
         Sign out to join as another person

@@ -76,18 +76,18 @@ export function ChartPanel({ id, title, kind, usage, series, format, formatAxis,
         {series.length > 0 && (
           <ul className="mt-3 flex flex-wrap gap-2">
             {series.map((one) => (
-              <li key={one.id}>
+              <li key={one.id} className="max-w-full">
                 <button
                   type="button"
                   aria-pressed={!hidden.has(one.id)}
                   onClick={() => toggle(one.id)}
                   className={classNames(
-                    'flex h-7 items-center gap-2 rounded-md border border-rule px-2 text-sm hover:border-edge',
+                    'flex h-7 max-w-full items-center gap-2 rounded-md border border-rule px-2 text-sm hover:border-edge',
                     hidden.has(one.id) && 'text-muted line-through',
                   )}
                 >
-                  <span className="size-2" style={{ background: one.colour }} aria-hidden="true" />
-                  {one.label}
+                  <span className="size-2 shrink-0" style={{ background: one.colour }} aria-hidden="true" />
+                  <span className="truncate">{one.label}</span>
                   {totals && <span className="num text-muted">{format(sum(one.values))}</span>}
                 </button>
               </li>
