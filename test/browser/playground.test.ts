@@ -88,6 +88,25 @@ test('hostile Markdown runs nothing, loads nothing and links nowhere but to the 
   assert.deepEqual(elsewhere, [])
 })
 
+test('the quote of an earlier message is not shown as that of the present one', async () => {
+  const page = await openPlayground(dashboard)
+  await composer(page).fill('Short')
+  await page.locator('[data-quote]').waitFor()
+  let answerQuote = () => {}
+  const mayAnswer = new Promise<void>((resolve) => {
+    answerQuote = resolve
+  })
+  await page.route('**/api/quote', async (route) => {
+    await mayAnswer
+    await route.fallback()
+  })
+  await composer(page).fill('Long '.repeat(2_000))
+  await page.getByTestId('quote').getByText('Quoting… Before your change: at most $').waitFor()
+  assert.equal(await page.locator('[data-quote]').count(), 0)
+  answerQuote()
+  await page.locator('[data-quote]').waitFor()
+})
+
 test('web search is named in the quote, shown as it happens and charged', async () => {
   const page = await openPlayground(dashboard)
   await composer(page).fill('Hold?')

@@ -20,8 +20,9 @@ export type Quoted = {
 /** The most this call can cost, asked once typing has stopped. */
 export function QuoteLine({ keyId, body, label, onAfford }: Quoted) {
   const isWalletAccount = useX402Wallet() !== undefined
-  const asked = useSettled(JSON.stringify({ key_id: keyId, ...body }))
-  const { data, error } = useQuery({
+  const wanted = JSON.stringify({ key_id: keyId, ...body })
+  const asked = useSettled(wanted)
+  const { data, error, isPlaceholderData } = useQuery({
     queryKey: ['quote', asked],
     queryFn: ({ signal }) => call('createPlaygroundQuote', { body: JSON.parse(asked) }, { signal }),
     retry: false,
@@ -39,6 +40,14 @@ export function QuoteLine({ keyId, body, label, onAfford }: Quoted) {
     return (
       <p className="text-muted" data-testid="quote">
         {name}Quoting…
+      </p>
+    )
+  // The amount of another call is no limit of this one.
+  if (isPlaceholderData || asked !== wanted)
+    return (
+      <p className="text-muted" data-testid="quote">
+        {name}Quoting… Before your change: at most{' '}
+        <span className="num">{formatCharge(atomic(data.quote_atomic))}</span>
       </p>
     )
   return (
