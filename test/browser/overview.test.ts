@@ -119,6 +119,21 @@ test('the status page is public: each part has the word that the API has for it,
   await page.getByText('Match', { exact: true }).waitFor()
 })
 
+test('the chart of a page that stays open covers the range that it names', async () => {
+  await dashboard.database.query(`update accounts set created_at = created_at - interval '10 days'`)
+  const page = await dashboard.open()
+  await page.clock.install()
+  const starts: number[] = []
+  page.on('request', (request) => {
+    const { pathname, searchParams } = new URL(request.url())
+    if (pathname === '/api/usage') starts.push(Date.parse(searchParams.get('from')!))
+  })
+  await signInAsDeveloper(dashboard, page)
+  await until(() => starts.length > 0)
+  await page.clock.fastForward('30:00')
+  await until(() => starts.at(-1)! - starts[0]! >= 29 * 60_000)
+})
+
 async function chat(body: object, signal?: AbortSignal): Promise<void> {
   const answer = await fetch(`${dashboard.baseUrl}/chat/completions`, {
     method: 'POST',

@@ -8,8 +8,9 @@ import { TimeChart } from '../../charts/time-chart.tsx'
 import { formatAmount, formatAxis } from '../../money/format.ts'
 import { Loaded } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
+import { useNow } from '../../ui/time.tsx'
 import { colouredGroups, foldSeries, spendOf } from '../usage/fold-series.ts'
-import { usageSpan } from '../usage/usage-range.ts'
+import { spanRenewMs, usageSpan } from '../usage/usage-range.ts'
 
 const height = 180
 
@@ -21,7 +22,8 @@ export function SpendChart({ range }: { range: Overview['range'] }) {
   const navigate = useNavigate()
   const { data: session } = useQuery(sessionQuery)
   const createdAt = session?.account?.created_at
-  const span = useMemo(() => usageSpan(range, Date.now(), createdAt), [range, createdAt])
+  const nowMs = useNow(spanRenewMs)
+  const span = useMemo(() => usageSpan(range, nowMs, createdAt), [range, nowMs, createdAt])
   const usage = useQuery(usageQuery({ ...span, group_by: 'model' }))
   return (
     <Panel

@@ -15,9 +15,10 @@ import { Loaded } from '../../ui/loaded.tsx'
 import { Popover } from '../../ui/menu.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { Table } from '../../ui/table.tsx'
+import { useNow } from '../../ui/time.tsx'
 import { ChartPanel } from './chart-panel.tsx'
 import { colouredGroups, foldSeries, spendOf } from './fold-series.ts'
-import { parseUsageRange, presets, type UsageRange, usageSpan } from './usage-range.ts'
+import { parseUsageRange, presets, spanRenewMs, type UsageRange, usageSpan } from './usage-range.ts'
 
 const groups = [
   ['model', 'By model'],
@@ -34,7 +35,8 @@ export function UsagePage() {
   const group = groups.find(([one]) => one === search.group)?.[0] ?? 'model'
   const { data: session } = useQuery(sessionQuery)
   const createdAt = session?.account?.created_at
-  const span = useMemo(() => usageSpan(range, Date.now(), createdAt), [range, createdAt])
+  const nowMs = useNow(spanRenewMs)
+  const span = useMemo(() => usageSpan(range, nowMs, createdAt), [range, nowMs, createdAt])
   const usage = useQuery(usageQuery({ ...span, group_by: group }))
   const timing = useQuery(usageQuery({ ...span, latency: 'true' }))
   const set = (next: UsageRange, nextGroup: Group) => {

@@ -40,6 +40,9 @@ export function usageSpan(
   return { from: `${range.from}T00:00:00.000Z`, to: new Date(end).toISOString() }
 }
 
+/** How often a page that stays open moves the start of its preset, so that "24 h" does not grow to days. */
+export const spanRenewMs = 5 * 60_000
+
 const shortestMs = 15 * 60_000
 
 /** The start of a span, cut to the minute so that it stays the same for a while, and not before the account's first hour. */
