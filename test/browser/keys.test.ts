@@ -211,6 +211,16 @@ test('long names widen no page, and a key with several spaces in its name can be
   await page.getByTestId('key-row').filter({ hasText: 'Two spaces' }).getByText('Revoked').waitFor()
 })
 
+test('a copy that the browser blocks is seen to have failed', async () => {
+  const page = await dashboard.open()
+  await page.addInitScript(() => Object.defineProperty(navigator, 'clipboard', { value: undefined }))
+  await signInAsDeveloper(dashboard, page, '/funds')
+  await page.getByRole('button', { name: 'Copy address' }).click()
+  await page.getByRole('button', { name: 'Copying was blocked' }).waitFor()
+  await page.getByRole('button', { name: /^Available .* Copy$/ }).click()
+  await page.getByText('Copying was blocked', { exact: true }).nth(1).waitFor()
+})
+
 async function ask(secret: string, body: object): Promise<number> {
   const answer = await fetch(`${dashboard.baseUrl}/chat/completions`, {
     method: 'POST',

@@ -1,7 +1,7 @@
 import type { ReactNode } from 'react'
 import { formatAmount, formatExact } from '../money/format.ts'
-import { useAnnounce } from './announce.tsx'
 import { classNames } from './class-names.ts'
+import { useCopy } from './copy.tsx'
 
 /** A sum, shortened for reading; its exact value is in the title. */
 export function Sum({ amount, className }: { amount: bigint; className?: string }) {
@@ -14,16 +14,10 @@ export function Sum({ amount, className }: { amount: bigint; className?: string 
 
 /** A balance. Hover or focus shows every decimal, a click copies them. */
 export function Balance({ amount, label, className }: { amount: bigint; label: string; className?: string }) {
-  const announce = useAnnounce()
   const exact = formatExact(amount)
-  const copy = () => {
-    void navigator.clipboard
-      .writeText(exact.replace(/[^\d.−-]/g, ''))
-      .then(() => announce('Copied'))
-      .catch(() => announce('The browser blocked copying.'))
-  }
+  const { copied, blocked, copy } = useCopy(exact.replace(/[^\d.−-]/g, ''))
   return (
-    <Tooltip text={exact}>
+    <Tooltip text={blocked ? 'Copying was blocked' : copied ? 'Copied' : exact}>
       <button
         type="button"
         onClick={copy}

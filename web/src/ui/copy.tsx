@@ -3,25 +3,27 @@ import { useAnnounce } from './announce.tsx'
 import { Button, IconButton } from './button.tsx'
 import { classNames } from './class-names.ts'
 
-const copiedMs = 1600
+/** Long enough to be read. */
+const outcomeMs = { copied: 1_600, blocked: 6_000 } as const
+const blockedWords = 'Copying was blocked: select the text'
 
-/** Copies the whole text, however short it is shown, and says so. */
-export function useCopy(text: string, onCopied?: () => void): { copied: boolean; copy: () => void } {
+/** Copies the whole text, however short it is shown, and says so, or that the browser blocked it. */
+export function useCopy(text: string, onCopied?: () => void) {
   const announce = useAnnounce()
-  const [copied, setCopied] = useState(false)
+  const [outcome, setOutcome] = useState<'copied' | 'blocked'>()
   useEffect(() => {
-    if (!copied) return
-    const timer = setTimeout(() => setCopied(false), copiedMs)
+    if (outcome === undefined) return
+    const timer = setTimeout(() => setOutcome(undefined), outcomeMs[outcome])
     return () => clearTimeout(timer)
-  }, [copied])
+  }, [outcome])
   const copy = () => {
     void writeClipboard(text).then((done) => {
-      setCopied(done)
+      setOutcome(done ? 'copied' : 'blocked')
       announce(done ? 'Copied' : 'The browser blocked copying. Select the text and copy it.')
       if (done) onCopied?.()
     })
   }
-  return { copied, copy }
+  return { copied: outcome === 'copied', blocked: outcome === 'blocked', copy }
 }
 
 async function writeClipboard(text: string): Promise<boolean> {
@@ -34,8 +36,9 @@ async function writeClipboard(text: string): Promise<boolean> {
 }
 
 export function CopyIconButton({ text, label }: { text: string; label: string }) {
-  const { copied, copy } = useCopy(text)
-  return <IconButton icon={copied ? 'check' : 'copy'} label={label} onClick={copy} className="-my-1 size-7" />
+  const { copied, blocked, copy } = useCopy(text)
+  const icon = copied ? 'check' : blocked ? 'warning' : 'copy'
+  return <IconButton icon={icon} label={blocked ? blockedWords : label} onClick={copy} className="-my-1 size-7" />
 }
 
 export function CopyButton({
@@ -51,10 +54,11 @@ export function CopyButton({
   variant?: 'primary' | 'secondary' | 'quiet'
   small?: boolean
 }) {
-  const { copied, copy } = useCopy(text, onCopied)
+  const { copied, blocked, copy } = useCopy(text, onCopied)
+  const icon = copied ? 'check' : blocked ? 'warning' : 'copy'
   return (
-    <Button icon={copied ? 'check' : 'copy'} onClick={copy} variant={variant} small={small}>
-      {copied ? 'Copied' : children}
+    <Button icon={icon} onClick={copy} variant={variant} small={small}>
+      {copied ? 'Copied' : blocked ? 'Copying was blocked' : children}
     </Button>
   )
 }

@@ -6,6 +6,7 @@ import { firstCall } from '../../snippets/code.ts'
 import { SnippetTabs } from '../../snippets/snippet-tabs.tsx'
 import { Button } from '../../ui/button.tsx'
 import { CopyButton } from '../../ui/copy.tsx'
+import { download } from '../../ui/csv.ts'
 import { Dialog } from '../../ui/dialog.tsx'
 import { Notice } from '../../ui/panel.tsx'
 
@@ -21,7 +22,11 @@ export function SecretDialog({ issued: { title, apiKey }, onClose }: { issued: I
     if (kept || asked) onClose()
     else setAsked(true)
   }
-  const baseUrl = session?.base_url ?? `${window.location.origin}/v1`
+  const downloadEnv = () => {
+    const baseUrl = session?.base_url ?? `${window.location.origin}/v1`
+    download('.env', 'text/plain', `OPENAI_BASE_URL=${baseUrl}\nOPENAI_API_KEY=${apiKey.secret}\n`)
+    setKept(true)
+  }
   return (
     <Dialog
       wide
@@ -45,7 +50,7 @@ export function SecretDialog({ issued: { title, apiKey }, onClose }: { issued: I
           <CopyButton text={apiKey.secret} variant="primary" onCopied={() => setKept(true)}>
             Copy key
           </CopyButton>
-          <Button icon="download" onClick={() => downloadEnv(baseUrl, apiKey.secret, () => setKept(true))}>
+          <Button icon="download" onClick={downloadEnv}>
             Download .env
           </Button>
         </div>
@@ -59,14 +64,4 @@ export function SecretDialog({ issued: { title, apiKey }, onClose }: { issued: I
       </div>
     </Dialog>
   )
-}
-
-function downloadEnv(baseUrl: string, secret: string, onDone: () => void): void {
-  const file = new Blob([`OPENAI_BASE_URL=${baseUrl}\nOPENAI_API_KEY=${secret}\n`], { type: 'text/plain' })
-  const link = document.createElement('a')
-  link.href = URL.createObjectURL(file)
-  link.download = '.env'
-  link.click()
-  URL.revokeObjectURL(link.href)
-  onDone()
 }
