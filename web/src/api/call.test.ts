@@ -46,3 +46,12 @@ test('every change names the account and the person that the page shows', async 
   assert.ok(isShown(session))
   assert.ok(!isShown({ ...session, person: { ...session.person!, id: 'other' } }))
 })
+
+test('an answer that breaks off, and a page of something in between, are no answer', async (context) => {
+  Object.assign(globalThis, { document: { documentElement: { dataset: {} } } })
+  atEnd(context, () => Reflect.deleteProperty(globalThis, 'document'))
+  for (const body of ['{"available_ato', '<html>Sign in to the hotel network</html>']) {
+    context.mock.method(globalThis, 'fetch', async () => new Response(body))
+    await assert.rejects(call('getBalance'), UnreachableError)
+  }
+})

@@ -19,7 +19,7 @@ export async function call<Name extends Operation>(
   const deadline = AbortSignal.timeout(callMsMax)
   const signal = options.signal === undefined ? deadline : AbortSignal.any([options.signal, deadline])
   const response = await request(name, input as AnyInput, { ...options, signal })
-  return (response.status === 204 ? undefined : await response.json()) as Answer<Name>
+  return (response.status === 204 ? undefined : await response.json().catch(asUnreachable(signal))) as Answer<Name>
 }
 
 type Rest<Name extends Operation> =
@@ -54,12 +54,17 @@ export async function request(
     },
     ...(body !== undefined && { body: JSON.stringify(body) }),
     ...(signal !== undefined && { signal }),
-  }).catch((cause: unknown) => {
-    if (signal?.aborted && signal.reason.name !== 'TimeoutError') throw cause
-    throw new UnreachableError(cause)
-  })
+  }).catch(asUnreachable(signal))
   if (!response.ok) throw await refusalOf(response)
   return response
+}
+
+/** No answer, or only a part of one: unless the page itself cancelled the call. */
+function asUnreachable(signal: AbortSignal | undefined) {
+  return (cause: unknown): never => {
+    if (signal?.aborted && signal.reason.name !== 'TimeoutError') throw cause
+    throw new UnreachableError(cause)
+  }
 }
 
 /**
