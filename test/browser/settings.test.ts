@@ -91,9 +91,11 @@ test('typing the account’s name closes it and returns to the sign-in, and the 
   const close = dialog.getByRole('button', { name: 'Close permanently' })
   await dialog.getByLabel('Type the account’s name').fill('Pass')
   assert.ok(await close.isDisabled())
+  await page.evaluate(() => sessionStorage.setItem('penny.playground.some-account', '{}'))
   await dialog.getByLabel('Type the account’s name').fill('Passkey')
   await close.click()
   await page.getByText('The account is closed. Its keys are revoked, and you can no longer sign in to it.').waitFor()
+  assert.equal(await page.evaluate(() => sessionStorage.getItem('penny.playground.some-account')), null)
   await page.getByRole('button', { name: 'Sign in with a passkey' }).click()
   await page.getByText('No account has this passkey.').waitFor()
 

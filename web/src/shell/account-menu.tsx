@@ -2,7 +2,7 @@ import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { call, showAccount } from '../api/call.ts'
 import type { Session } from '../api/shapes.ts'
-import { forgetConversations, signedOut } from '../pages/playground/kept-conversations.ts'
+import { forgetConversations } from '../pages/playground/kept-conversations.ts'
 import { shorten } from '../ui/copy.tsx'
 import { Icon } from '../ui/icon.tsx'
 import { ErrorPanel } from '../ui/loaded.tsx'
@@ -76,7 +76,6 @@ export function useSignOut() {
   return useMutation({
     mutationFn: () => call('signOut'),
     onSuccess: async () => {
-      window.dispatchEvent(new Event(signedOut))
       forgetConversations()
       showAccount(undefined)
       client.clear()

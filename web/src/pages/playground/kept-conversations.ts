@@ -2,15 +2,16 @@
 
 const prefix = 'penny.playground.'
 
-/** Dispatched on the window when the user signs out. */
+/** Dispatched on the window when the user signs out or closes the account. */
 export const signedOut = 'penny:signed-out'
 
 export function storageKey(accountId: string): string {
   return `${prefix}${accountId}`
 }
 
-/** Deletes what this tab keeps, of any account. */
+/** Stops the answers that stream, and deletes what this tab keeps, of any account. */
 export function forgetConversations(): void {
+  window.dispatchEvent(new Event(signedOut))
   try {
     for (const key of Object.keys(sessionStorage)) if (key.startsWith(prefix)) sessionStorage.removeItem(key)
   } catch {

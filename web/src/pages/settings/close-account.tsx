@@ -11,6 +11,7 @@ import { TextField } from '../../ui/field.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { isSameName } from '../../ui/same-name.ts'
+import { forgetConversations } from '../playground/kept-conversations.ts'
 import { useAccountChange } from './account-change.ts'
 
 /** The last panel: what closing does, what stays, and what must be done before. */
@@ -70,6 +71,7 @@ function CloseDialog({ account, onClose }: { account: Account; onClose: () => vo
   const close = useAccountChange(async () => {
     await call('closeAccount')
     // Nothing of the account is left in this page either.
+    forgetConversations()
     showAccount(undefined)
     client.clear()
     await navigate({ to: '/login', search: { closed: '1' } as never })

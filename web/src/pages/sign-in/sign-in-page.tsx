@@ -9,6 +9,7 @@ import { Button } from '../../ui/button.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Notice } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
+import { forgetConversations } from '../playground/kept-conversations.ts'
 import { SignIn } from './sign-in.tsx'
 
 /** `/login`: leads to the overview as soon as there is a session, or to the account of an invitation. */
@@ -82,6 +83,7 @@ function JoinAs({
   const leave = useMutation({
     mutationFn: () => call('signOut'),
     onSuccess: async () => {
+      forgetConversations()
       showAccount(undefined)
       await client.invalidateQueries({ queryKey: sessionQuery.queryKey })
       onSignedOut()
