@@ -114,7 +114,7 @@ const routeTree = root.addChildren([
     createRoute({
       getParentRoute: () => open,
       path: '/status',
-      component: lazyRouteComponent(() => import('./pages/status-page.tsx'), 'StatusPage'),
+      component: lazyRouteComponent(() => import('./pages/status/status-page.tsx'), 'StatusPage'),
     }),
   ]),
 ])

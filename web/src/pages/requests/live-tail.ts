@@ -1,33 +1,33 @@
-import { useState } from 'react'
-import type { RequestFilter } from '../../api/queries.ts'
 import type { LedgerRequest } from '../../api/shapes.ts'
-import { useLiveEvents } from '../../shell/live.tsx'
-import { matches } from './filters.ts'
-import { hear, showWaiting, type Tail, tailOf } from './tail.ts'
 
-export type LiveTail = {
+// What came live on top of a list that was read.
+
+const freshMax = 500
+
+export type Tail = {
+  /** The filter that its rows matched, as text. */
+  readonly asked: string
   /** Newest first, on top of what was read. */
   readonly fresh: readonly LedgerRequest[]
-  /** How many wait because the reader is looking at a row. */
-  readonly waiting: number
-  readonly show: () => void
+  /** Held back because the reader is looking at a row. */
+  readonly waiting: readonly LedgerRequest[]
 }
 
-/**
- * New requests that match the filter, held back while the reader looks at a row. The first row of an empty list is always shown:
- * it moves no other row.
- */
-export function useLiveTail(filter: RequestFilter, live: boolean, paused: boolean, isFirst: boolean): LiveTail {
-  const asked = JSON.stringify(filter)
-  const [kept, setKept] = useState<Tail>()
-  const { fresh, waiting } = tailOf(kept, asked)
-  useLiveEvents((event) => {
-    if (event.type !== 'request') return
-    const isAwaited = isFirst && fresh.length + waiting.length === 0
-    const isTaken = (live || isAwaited) && matches(event.request, filter)
-    const into = !isTaken ? undefined : paused && !isAwaited ? 'waiting' : 'fresh'
-    setKept((tail) => hear(tailOf(tail, asked), event.request, into))
-  })
-  const show = () => setKept((tail) => showWaiting(tailOf(tail, asked)))
-  return { fresh, waiting: waiting.length, show }
+/** The tail of this filter: rows that came under another one do not belong on its page. */
+export function tailOf(tail: Tail | undefined, asked: string): Tail {
+  return tail?.asked === asked ? tail : { asked, fresh: [], waiting: [] }
+}
+
+/** Replaces a known row in place, or adds a new row at the top of the list `into`. */
+export function hear(tail: Tail, request: LedgerRequest, into: 'fresh' | 'waiting' | undefined): Tail {
+  const known = [...tail.fresh, ...tail.waiting].some(({ id }) => id === request.id)
+  if (known) {
+    const replace = (list: readonly LedgerRequest[]) => list.map((row) => (row.id === request.id ? request : row))
+    return { ...tail, fresh: replace(tail.fresh), waiting: replace(tail.waiting) }
+  }
+  return into === undefined ? tail : { ...tail, [into]: [request, ...tail[into]].slice(0, freshMax) }
+}
+
+export function showWaiting(tail: Tail): Tail {
+  return { ...tail, fresh: [...tail.waiting, ...tail.fresh].slice(0, freshMax), waiting: [] }
 }

@@ -10,6 +10,7 @@ import {
   sessionQuery,
 } from '../../api/queries.ts'
 import type { LedgerRequest } from '../../api/shapes.ts'
+import { useLiveEvents } from '../../shell/live.tsx'
 import { Page } from '../../shell/page.tsx'
 import { usePreference, useShortcutsEnabled } from '../../shell/preferences.ts'
 import { isBusy } from '../../shell/shortcuts.tsx'
@@ -24,9 +25,9 @@ import { Popover } from '../../ui/menu.tsx'
 import { EmptyState, Panel } from '../../ui/panel.tsx'
 import { requestColumns } from './columns.tsx'
 import { FilterBar } from './filter-bar.tsx'
-import { type Filters, isFiltered, noFilters, parseFilters, toQuery, toSearch } from './filters.ts'
+import { type Filters, isFiltered, matches, noFilters, parseFilters, toQuery, toSearch } from './filters.ts'
 import { Histogram } from './histogram.tsx'
-import { useLiveTail } from './live-tail.ts'
+import { hear, showWaiting, type Tail, tailOf } from './live-tail.ts'
 import { RequestRows, RequestTable } from './request-table.tsx'
 
 /** The log: filtered by the address, read page by page, live at its top. */
@@ -140,6 +141,25 @@ function merge(fresh: readonly LedgerRequest[], pages: Pages): readonly LedgerRe
   const read = pages.flatMap(({ data }) => data)
   const known = new Set(read.map(({ id }) => id))
   return [...fresh.filter(({ id }) => !known.has(id)), ...read]
+}
+
+/**
+ * New requests that match the filter, held back while the reader looks at a row. The first row of an empty list is always shown:
+ * it moves no other row.
+ */
+function useLiveTail(filter: RequestFilter, live: boolean, paused: boolean, isFirst: boolean) {
+  const asked = JSON.stringify(filter)
+  const [kept, setKept] = useState<Tail>()
+  const { fresh, waiting } = tailOf(kept, asked)
+  useLiveEvents((event) => {
+    if (event.type !== 'request') return
+    const isAwaited = isFirst && fresh.length + waiting.length === 0
+    const isTaken = (live || isAwaited) && matches(event.request, filter)
+    const into = !isTaken ? undefined : paused && !isAwaited ? 'waiting' : 'fresh'
+    setKept((tail) => hear(tailOf(tail, asked), event.request, into))
+  })
+  const show = () => setKept((tail) => showWaiting(tailOf(tail, asked)))
+  return { fresh, waiting: waiting.length, show }
 }
 
 /** New rows are held back while the reader hovers, focuses or has scrolled: the current row must not move. */

@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { sessionQuery } from '../../api/queries.ts'
 import type { Session } from '../../api/shapes.ts'
 import { Dialog } from '../../ui/dialog.tsx'
-import { WaysIn } from './ways-in.tsx'
+import { WaysIn } from './sign-in.tsx'
 
 const words = {
   expired: ['Your session has ended', 'Sign in again to continue. Your input is kept.'],

@@ -1,13 +1,13 @@
 import { useQuery } from '@tanstack/react-query'
-import { readinessQuery, type Standing, solvencyQuery, statusQuery } from '../api/queries.ts'
-import type { Answer } from '../api/routes.ts'
-import { usePageTitle } from '../shell/page.tsx'
-import { formatMs } from '../ui/format-time.ts'
-import { Loaded, Skeleton } from '../ui/loaded.tsx'
-import { Facts, Panel } from '../ui/panel.tsx'
-import { StateMark } from '../ui/state-mark.tsx'
-import { Time } from '../ui/time.tsx'
-import { HistoryStrip, type Slot } from './status/history-strip.tsx'
+import { readinessQuery, type Standing, solvencyQuery, statusQuery } from '../../api/queries.ts'
+import type { Answer } from '../../api/routes.ts'
+import { usePageTitle } from '../../shell/page.tsx'
+import { formatMs } from '../../ui/format-time.ts'
+import { Loaded, Skeleton } from '../../ui/loaded.tsx'
+import { Facts, Panel } from '../../ui/panel.tsx'
+import { StateMark } from '../../ui/state-mark.tsx'
+import { Time } from '../../ui/time.tsx'
+import { HistoryStrip, type Slot } from './history-strip.tsx'
 
 type Status = Answer<'getStatus'>
 

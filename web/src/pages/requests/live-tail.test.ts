@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { LedgerRequest } from '../../api/shapes.ts'
-import { hear, showWaiting, tailOf } from './tail.ts'
+import { hear, showWaiting, tailOf } from './live-tail.ts'
 
 const row = (id: string, status = 'held') => ({ id, status }) as LedgerRequest
 
