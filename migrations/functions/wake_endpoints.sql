@@ -1,6 +1,6 @@
--- Has the deliverer look at the webhook endpoints of these accounts that want one of these types, now that an event is written. One that
--- pauses after failures stays paused. The accounts are locked. An endpoint that the deliverer has locked is skipped: requests never wait
--- for it, and it looks at the account again before the endpoint rests (`rest_endpoint`).
+-- Makes the webhook endpoints of these accounts due that subscribe to one of these types, after an event was written. An endpoint that
+-- pauses after failures stays paused. The caller has locked the accounts. An endpoint that the deliverer has locked is skipped, so that
+-- requests never wait for the deliverer: it looks at the account again before it pauses the endpoint (`pause_endpoint`).
 create function wake_endpoints(p_partition smallint, p_account_ids uuid[], p_types text[], p_now timestamptz) returns void
 language plpgsql as $$
 declare

@@ -148,7 +148,7 @@ export class Deliverer {
     }
   }
 
-  /** What was tried before and is due again, then the next event. The endpoint is read again each time: it may have been changed. */
+  /** First a retry that is due, then the next event. The endpoint is read again each time: it may have been changed. */
   async #next({ partition, accountId, id }: WebhookEndpoint, isFirst: boolean): Promise<Next | 'behind' | undefined> {
     const { database } = this.#options
     const [row] = await database.queryPrepared<EndpointRow & { sent_to: bigint; events: bigint; waiting: bigint }>(
@@ -170,7 +170,7 @@ export class Deliverer {
       [partition, id],
     )
     if (waiting !== undefined) return { endpoint, event: readDelivery(waiting), attempts: waiting.attempts }
-    if (row.waiting >= BigInt(deliveriesPerEndpointMax)) return this.#rest(endpoint, undefined)
+    if (row.waiting >= BigInt(deliveriesPerEndpointMax)) return this.#pause(endpoint, undefined)
     const [event] = await database.queryPrepared<EventRow>('find_next_webhook_event', findNextEvent, [
       partition,
       accountId,
@@ -182,16 +182,16 @@ export class Deliverer {
       const { id: eventId, number, type, data, created_at: eventAt } = event
       return { endpoint, event: { eventId, number, type, data, eventAt }, attempts: [] }
     }
-    return this.#rest(endpoint, row.events)
+    return this.#pause(endpoint, row.events)
   }
 
-  /** There is nothing to send now, up to this event. */
-  async #rest({ partition, accountId, id }: WebhookEndpoint, seen: bigint | undefined): Promise<undefined> {
+  /** There is nothing to send now. `seen` is the last event that was looked at; undefined: new events have to wait. */
+  async #pause({ partition, accountId, id }: WebhookEndpoint, seen: bigint | undefined): Promise<undefined> {
     const values = [partition, accountId, id, seen ?? null, pauseMsMax]
-    await this.#options.database.query('select rest_endpoint($1, $2, $3, $4, $5)', values)
+    await this.#options.database.query('select pause_endpoint($1, $2, $3, $4, $5)', values)
   }
 
-  /** Whether more events wait for it than are kept. Those that it does not want are skipped: other types, and the live view's. */
+  /** Whether more events wait for it than are kept. Skips events that it does not subscribe to: other types, and the live view's. */
   async #isBehind(endpoint: WebhookEndpoint, { after, to }: EventRange): Promise<boolean> {
     if (to - after <= BigInt(eventsPerAccountMax)) return false
     const { partition, accountId, types } = endpoint

@@ -1,8 +1,8 @@
--- Lets a webhook endpoint rest that has nothing to send: until its next delivery is due again, or else until an event is written. Under
--- the lock of the account, so that an event is either seen here or wakes the endpoint. `p_seen` is the account's last event that the
--- deliverer has looked at; null: new events have to wait, because too many deliveries do. An endpoint that failed last is not woken by
--- events, so it rests for `p_pause_ms` at most.
-create function rest_endpoint(p_partition smallint, p_account_id uuid, p_endpoint_id uuid, p_seen bigint, p_pause_ms integer) returns void
+-- Pauses a webhook endpoint that has nothing to send: until its next delivery is due or, without one, until an event is written. Holds
+-- the account's lock, so an event is either seen here or wakes the endpoint. `p_seen` is the account's last event that the deliverer
+-- has looked at; null: too many deliveries wait, so new events have to wait too. Events do not wake an endpoint whose last delivery
+-- failed, so it pauses for `p_pause_ms` at most.
+create function pause_endpoint(p_partition smallint, p_account_id uuid, p_endpoint_id uuid, p_seen bigint, p_pause_ms integer) returns void
 language plpgsql
 set lock_timeout = '200ms'
 as $$
@@ -22,6 +22,6 @@ begin
         due_at = case when w.failures > 0 and v_due > v_latest then v_latest else v_due end
     where w.partition = p_partition and w.id = p_endpoint_id;
 exception when lock_not_available then
-  -- The deliverer looks again.
+  -- The endpoint stays due, so the deliverer looks again.
   return;
 end $$;
