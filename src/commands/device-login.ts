@@ -2,9 +2,9 @@ import { hostname, userInfo } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnswerOf } from '../openapi/contract.ts'
 import type { deviceContracts } from '../openapi/contracts/devices.ts'
+import { stopSignals } from '../process/stop-signals.ts'
 import { CommandError } from './command.ts'
 import { send } from './service-access.ts'
-import { stopSignals } from './stop-signal.ts'
 
 type Started = AnswerOf<typeof deviceContracts.startDeviceLogin>
 type State = AnswerOf<typeof deviceContracts.pollDeviceLogin>

@@ -1,12 +1,12 @@
-/** What the operator wants of a process that is running. */
+import { stopSignals } from '../process/stop-signals.ts'
+
+/** How the operator asked this process to stop. */
 export type StopSignals = {
   /** Aborted by the first signal: stop in good order. */
   readonly stop: AbortSignal
-  /** Aborted by the second one: stop now, and still in good order. */
+  /** Aborted by the second signal: stop now, but still in good order. */
   readonly hurry: AbortSignal
 }
-
-export const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 /** The exit code of a command that was interrupted. */
 export const interruptedCode = 130
@@ -31,9 +31,9 @@ export function watchStopSignals(now: () => number = () => performance.now()): S
   for (const signal of stopSignals) process.on(signal, onSignal)
   // The wrapper was killed with SIGKILL, which it cannot forward. Without this the service would be orphaned.
   process.on('disconnect', onSignal)
-  // Waiting for that must not keep a process alive that has nothing else to do.
+  // Listening must not keep a process alive that has nothing else to do.
   process.channel?.unref()
-  // A terminal that was closed, or a pipe that nobody reads, must not end the process either.
+  // A closed terminal, or a pipe without a reader, must not end the process either.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
   return { stop: stop.signal, hurry: hurry.signal }
 }

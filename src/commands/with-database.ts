@@ -8,8 +8,9 @@ import { findCluster } from '../db/embedded/cluster.ts'
 import { locateEmbeddedPostgres, startEmbeddedPostgres } from '../db/embedded-postgres.ts'
 import { migrate, migrationsFolder } from '../db/migrate.ts'
 import { embeddedIn, type Origin, openUsable } from '../db/open-usable.ts'
+import { stopSignals } from '../process/stop-signals.ts'
 import { CommandError } from './command.ts'
-import { interruptedCode, stopSignals } from './stop-signal.ts'
+import { interruptedCode } from './stop-signal.ts'
 
 /**
  * The service's database for one command: an external one (configured, or stored in the data folder by the last start), the embedded one

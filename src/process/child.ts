@@ -1,5 +1,6 @@
 import { constants, setPriority } from 'node:os'
 import { OperatorError } from '../errors.ts'
+import { stopSignals } from './stop-signals.ts'
 
 export type ChildOptions<Settings, Ready> = {
   readonly title: string
@@ -31,7 +32,7 @@ export function runAsChild<Settings, Ready>(options: ChildOptions<Settings, Read
   if (isInBackground) setPriority(constants.priority.PRIORITY_BELOW_NORMAL)
   // The service alone decides when its child exits: by closing the channel, or by dying. A signal to a terminal, a process group or
   // a control group must not end a child that requests in flight still need.
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {})
+  for (const signal of stopSignals) process.on(signal, () => {})
   process.on('disconnect', async () => {
     await stop?.(stopCause).catch((error: unknown) => console.error(error))
     process.exit(0)
