@@ -16,7 +16,7 @@ import { requestRefund } from '../ledger/refunds.ts'
 import { createRequestId } from '../ledger/request-id.ts'
 import { advanceWithdrawal, requestWithdrawal } from '../ledger/withdrawals.ts'
 import { fromAtomic } from '../money/usdc.ts'
-import { evaluateAccounts, forgetAlerts, listAlerts } from './alerts.ts'
+import { deleteOldAlerts, evaluateAccounts, listAlerts } from './alerts.ts'
 import { readEmail, removeEmail, setEmail, verifyEmail } from './emails.ts'
 import { type AlertKind, alertKindNames, alertKinds } from './kinds.ts'
 import { Mailer } from './mailer.ts'
@@ -191,7 +191,7 @@ test('a wallet that pays each request gets no low-balance alert until it has API
   await advanceWithdrawal(database, refund, { state: 'failed' })
 })
 
-test('an account that never deposited is not warned of its balance, and resolved alerts are forgotten after a month', async () => {
+test('an account that never deposited is not warned of its balance, and resolved alerts are deleted after a month', async () => {
   const { database } = ledger
   const payer = await openListening(0n)
   await warn(payer, 'balance_below', 5_000n)
@@ -202,7 +202,7 @@ test('an account that never deposited is not warned of its balance, and resolved
      values ($1, $2, 'spend_day', '', 'warning', 'old', 1, now() - interval '40 days', now() - interval '31 days')`,
     [partition, accountId],
   )
-  await forgetAlerts(database)
+  await deleteOldAlerts(database)
   assert.deepEqual(await listAlerts(database, payer, 'all'), [])
 })
 

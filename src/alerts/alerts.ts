@@ -162,7 +162,7 @@ function limitWords({ kind, threshold }: AlertRule): string {
 }
 
 /** Deletes alerts that were resolved a month ago, and mails that could not be sent for a day. */
-export async function forgetAlerts(database: Database): Promise<void> {
+export async function deleteOldAlerts(database: Database): Promise<void> {
   const now = (await readClock(database)).getTime()
   for (const partition of await listPartitions(database)) {
     await database.query('delete from alerts where partition = $1 and resolved_at < $2', [

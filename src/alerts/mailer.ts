@@ -53,7 +53,7 @@ export class Mailer {
           messageId: `<${row.id}@${from.slice(from.lastIndexOf('@') + 1).replace(/>.*$/, '')}>`,
           headers: { 'Auto-Submitted': 'auto-generated' },
         })
-        await this.#forget(row)
+        await this.#delete(row)
       } catch (error) {
         onError(error)
         await this.#putOff(row, isRefused(error))
@@ -69,13 +69,13 @@ export class Mailer {
     )
   }
 
-  async #forget({ partition, id }: MailRow): Promise<void> {
+  async #delete({ partition, id }: MailRow): Promise<void> {
     await this.#options.database.query('delete from alert_mails where partition = $1 and id = $2', [partition, id])
   }
 
-  async #putOff(row: MailRow, isForGood: boolean): Promise<void> {
+  async #putOff(row: MailRow, isPermanent: boolean): Promise<void> {
     const minutes = retryMinutes[row.attempts]
-    if (isForGood || minutes === undefined) return this.#forget(row)
+    if (isPermanent || minutes === undefined) return this.#delete(row)
     const { database } = this.#options
     const due = new Date((await readClock(database)).getTime() + minutes * 60_000)
     await database.query(
@@ -85,7 +85,7 @@ export class Mailer {
   }
 }
 
-/** Loads the library with the first mail: most services send none, and it is a twentieth of all files that a start would read. */
+/** Loads the library with the first mail: most services send none, and it would be a twentieth of all files that a start reads. */
 async function openTransport(url: string): Promise<Transporter> {
   const { createTransport } = await import('nodemailer')
   return createTransport({
@@ -99,7 +99,7 @@ async function openTransport(url: string): Promise<Transporter> {
   })
 }
 
-/** The server does not take this mail, now or later: a 5xx about its recipient or content. */
+/** The server refuses this mail permanently: a 5xx response about its recipient or content. */
 function isRefused(error: unknown): boolean {
   const { responseCode, code } = error as { responseCode?: number; code?: string }
   return (code === 'EENVELOPE' || code === 'EMESSAGE') && responseCode !== undefined && responseCode >= 500

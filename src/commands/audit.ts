@@ -1,7 +1,7 @@
 import type { Config } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import { findViolations, invariants, type Violation } from '../ledger/audit.ts'
-import { copiedAtCursor, forgetCursor } from '../ledger/chain-cursors.ts'
+import { copiedAtCursor, deleteCursor } from '../ledger/chain-cursors.ts'
 import { findFreeze, freezeLedger, restoredReason, unfreezeLedger } from '../ledger/freeze.ts'
 import { chainOptions, openChain } from '../settlement/chain.ts'
 import { findSettlementEndpoints, type SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
@@ -77,7 +77,7 @@ export const auditCommand: Command = {
           )
         await unfreezeLedger(database)
         // The marker of a restored copy is no longer needed: the next recovery starts from its own copy.
-        await forgetCursor(database, copiedAtCursor)
+        await deleteCursor(database, copiedAtCursor)
         if (!output.json)
           output.write(
             frozen === undefined

@@ -3,7 +3,7 @@ import type { Config } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import { reasonOf } from '../errors.ts'
 import { findViolations, type Violation } from '../ledger/audit.ts'
-import { beginCursors, copiedAtCursor, forgetCursor, readCursor } from '../ledger/chain-cursors.ts'
+import { beginCursors, copiedAtCursor, deleteCursor, readCursor } from '../ledger/chain-cursors.ts'
 import { requestAllDepositAddresses } from '../ledger/deposit-addresses.ts'
 import { readEpoch } from '../ledger/epoch.ts'
 import { findFreeze, freezeLedger, restoredReason, unfreezeLedger } from '../ledger/freeze.ts'
@@ -84,7 +84,7 @@ async function recover(database: Database, config: Config, output: Output): Prom
   const isWhole = recovery.unexplained.length === 0 && violations.length === 0
   if (isWhole) {
     await unfreezeLedger(database)
-    await forgetCursor(database, copiedAtCursor)
+    await deleteCursor(database, copiedAtCursor)
   }
   printRecovery(output, recovery, violations, isWhole)
   return isWhole ? 0 : 1

@@ -142,7 +142,7 @@ type AccountLogRow = {
 }
 
 /** Deletes rows after 400 days, and the oldest rows of accounts above `rowsMax`. */
-export async function trimAccountLogs(database: Database, rowsMax: number = logRowsPerAccountMax): Promise<void> {
+export async function deleteOldLogRows(database: Database, rowsMax: number = logRowsPerAccountMax): Promise<void> {
   const before = new Date((await readClock(database)).getTime() - logDays * 86_400_000)
   const partitions = await database.query<{ partition: number }>('select distinct partition from account_log')
   for (const { partition } of partitions) {
@@ -159,10 +159,10 @@ export async function trimAccountLogs(database: Database, rowsMax: number = logR
       'select account_id from account_log where partition = $1 group by account_id having count(*) > $2',
       [partition, rowsMax],
     )
-    for (const { account_id } of large) await trim({ partition, accountId: account_id }, rowsMax)
+    for (const { account_id } of large) await deleteExcess({ partition, accountId: account_id }, rowsMax)
   }
 
-  async function trim({ partition, accountId }: AccountRef, keep: number): Promise<void> {
+  async function deleteExcess({ partition, accountId }: AccountRef, keep: number): Promise<void> {
     await untilFewer(() =>
       database.query(
         `delete from account_log l using (

@@ -1,7 +1,7 @@
 import { chargeOrphan } from '../billing/charge.ts'
 import type { Database } from '../db/database.ts'
 import type { Holds } from '../ledger/holds.ts'
-import { findOrphanedHolds, forgetDeadNodes, type OrphanedHold } from '../ledger/nodes.ts'
+import { deleteDeadNodes, findOrphanedHolds, type OrphanedHold } from '../ledger/nodes.ts'
 
 const orphansMax = 500
 
@@ -33,6 +33,6 @@ export async function endOrphanedHolds(
     if (failures.length > 0) throw new AggregateError(failures, `${failures.length} orphaned holds could not be ended`)
     if (orphans.length < orphansMax) break
   }
-  await forgetDeadNodes(database)
+  await deleteDeadNodes(database)
   return count
 }

@@ -53,6 +53,6 @@ export async function confirmCursors(database: Database, names: readonly string[
   )
 }
 
-export async function forgetCursor(database: Database, name: string): Promise<void> {
+export async function deleteCursor(database: Database, name: string): Promise<void> {
   await database.query('delete from chain_cursors where name = $1', [name])
 }

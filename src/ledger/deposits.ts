@@ -159,7 +159,7 @@ export async function noteLookBack(database: Database, account: DepositAccount, 
 }
 
 /** Deletes the look-back cursors of all accounts but these: their balances are explained. */
-export async function forgetLookBacks(database: Database, open: readonly DepositAccount[]): Promise<void> {
+export async function deleteLookBacks(database: Database, open: readonly DepositAccount[]): Promise<void> {
   await database.query('delete from chain_cursors where starts_with(name, $1) and name <> all ($2)', [
     lookBack,
     open.map(lookBackOf),

@@ -10,7 +10,7 @@ import { openSession } from '../identity/sessions.ts'
 import { fromAtomic, parse } from '../money/usdc.ts'
 import { createEndpoint } from '../webhooks/endpoints.ts'
 import { creditDeposit } from './deposits.ts'
-import { forgetEvents, trimEvents } from './events.ts'
+import { deleteExcessEvents, deleteOldEvents } from './events.ts'
 import type { Payer } from './hold-calls.ts'
 import { createRequestId } from './request-id.ts'
 import { advanceWithdrawal, requestWithdrawal } from './withdrawals.ts'
@@ -162,9 +162,9 @@ test('events are deleted after four days, and the oldest of an account that has 
     new Date(Date.now() - 5 * 86_400_000),
   ])
   const numbers = async () => (await eventsOf(payer)).map(({ number }) => number)
-  await forgetEvents(database)
+  await deleteOldEvents(database)
   assert.deepEqual(await numbers(), [2n, 3n, 4n, 5n])
-  await trimEvents(database, { newestMax: 2, keptMax: 100 })
+  await deleteExcessEvents(database, { newestMax: 2, keptMax: 100 })
   assert.deepEqual(await numbers(), [4n, 5n])
 })
 
@@ -180,11 +180,11 @@ test('an undelivered event is kept, within a limit', async () => {
   await creditDeposit(database, { partition, id: randomUUID(), accountId, amount: parse('1'), source: 'test' })
   for (let count = 0; count < 4; count += 1) await holds.end(charge(await hold(holds, payer, 10n), 1n))
   const numbers = async () => (await eventsOf(payer)).map(({ number }) => number)
-  await trimEvents(database, { newestMax: 2, keptMax: 100 })
+  await deleteExcessEvents(database, { newestMax: 2, keptMax: 100 })
   assert.deepEqual(await numbers(), [1n, 4n, 5n])
-  await trimEvents(database, { newestMax: 2, keptMax: 3 })
+  await deleteExcessEvents(database, { newestMax: 2, keptMax: 3 })
   assert.deepEqual(await numbers(), [4n, 5n])
   await database.query('update webhook_endpoints set sent_to = 4 where partition = $1 and id = $2', [partition, id])
-  await trimEvents(database, { newestMax: 1, keptMax: 100 })
+  await deleteExcessEvents(database, { newestMax: 1, keptMax: 100 })
   assert.deepEqual(await numbers(), [5n])
 })

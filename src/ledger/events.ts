@@ -11,7 +11,7 @@ export const eventsPerAccountMax = 10_000
 export const eventsKeptMax = 100_000
 
 /** Deletes events after four days. */
-export async function forgetEvents(database: Database): Promise<void> {
+export async function deleteOldEvents(database: Database): Promise<void> {
   const before = new Date((await readClock(database)).getTime() - eventDays * 86_400_000)
   for (const partition of await listPartitions(database)) {
     await untilFewer(() =>
@@ -30,7 +30,7 @@ export async function forgetEvents(database: Database): Promise<void> {
  * Deletes the oldest events of accounts that exceed the limit, except events that an endpoint still has to get. While no account has
  * a live view or an endpoint, it only reads an index.
  */
-export async function trimEvents(
+export async function deleteExcessEvents(
   database: Database,
   { newestMax, keptMax }: EventLimits = { newestMax: eventsPerAccountMax, keptMax: eventsKeptMax },
 ): Promise<void> {

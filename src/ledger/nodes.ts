@@ -99,7 +99,7 @@ const selectHolds = `
 const deadNodesMax = 100
 
 /** Deletes dead nodes without holds. */
-export async function forgetDeadNodes(database: Database): Promise<void> {
+export async function deleteDeadNodes(database: Database): Promise<void> {
   // In steps: on a cluster the holds are not where the nodes are.
   const dead = await database.query<{ id: string }>(
     `select id from nodes where lease_until < now() - interval '1 hour' limit ${deadNodesMax}`,

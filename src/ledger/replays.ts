@@ -216,12 +216,12 @@ const bytesMsMax = 60_000
 /**
  * Deletes answers after `hours` (those of SDK retries after one hour), and the oldest of accounts that store more than `bytesMax`.
  */
-export async function forgetReplays(database: Database, hours: number, bytesMax: number): Promise<void> {
+export async function deleteOldReplays(database: Database, hours: number, bytesMax: number): Promise<void> {
   const now = (await readClock(database)).getTime()
   const before = (age: number) => new Date(now - age * 3_600_000)
   for (const partition of await listPartitions(database)) {
-    await forgetOld(database, partition, true, before(hours))
-    await forgetOld(database, partition, false, before(Math.min(hours, sdkAnswerHours)))
+    await deleteOlder(database, partition, true, before(hours))
+    await deleteOlder(database, partition, false, before(Math.min(hours, sdkAnswerHours)))
     // Reads every stored row of the partition, but not the answers themselves.
     const large = await database.transaction(
       (connection) =>
@@ -232,11 +232,12 @@ export async function forgetReplays(database: Database, hours: number, bytesMax:
         ),
       { readOnly: true, statementMaxMs: bytesMsMax },
     )
-    for (const { account_id } of large) await trimAnswers(database, { partition, accountId: account_id }, bytesMax)
+    for (const { account_id } of large)
+      await deleteExcessAnswers(database, { partition, accountId: account_id }, bytesMax)
   }
 }
 
-async function forgetOld(database: Database, partition: number, isKeyed: boolean, before: Date): Promise<void> {
+async function deleteOlder(database: Database, partition: number, isKeyed: boolean, before: Date): Promise<void> {
   await untilFewer(() =>
     database.query(
       // The age is compared twice: a retry may claim the key again before its row is locked.
@@ -249,7 +250,11 @@ async function forgetOld(database: Database, partition: number, isKeyed: boolean
   )
 }
 
-async function trimAnswers(database: Database, { partition, accountId }: AccountRef, bytesMax: number): Promise<void> {
+async function deleteExcessAnswers(
+  database: Database,
+  { partition, accountId }: AccountRef,
+  bytesMax: number,
+): Promise<void> {
   await untilFewer(async () => {
     // Not a subquery of the delete: with stale statistics the sums would be computed once per row.
     const oldest = await database.query<{ key_hash: Buffer }>(

@@ -119,10 +119,10 @@ export async function createRequestMonths(database: Database): Promise<void> {
   await database.query('select create_request_months(clock_timestamp(), $1)', [monthsAhead])
 }
 
-const forgottenAtOnce = 5_000
+const refusalsAtOnce = 5_000
 
 /** Deletes refusals older than this many days. They moved no money; the hourly sums still count them. */
-export async function forgetRefusals(database: Database, days: number): Promise<void> {
+export async function deleteOldRefusals(database: Database, days: number): Promise<void> {
   for (const partition of await listPartitions(database)) {
     let deleted: number
     do {
@@ -130,12 +130,12 @@ export async function forgetRefusals(database: Database, days: number): Promise<
         `delete from requests r using (
            select x.id from requests x
             where x.partition = $1 and x.status = 'refused' and x.created_at < now() - $2 * interval '1 day'
-            order by x.created_at limit ${forgottenAtOnce}) old
+            order by x.created_at limit ${refusalsAtOnce}) old
           where r.partition = $1 and r.id = old.id and r.status = 'refused' returning 1`,
         [partition, days],
       )
       deleted = rows.length
-    } while (deleted === forgottenAtOnce)
+    } while (deleted === refusalsAtOnce)
   }
 }
 

@@ -7,9 +7,9 @@ import { testDatabase } from '../../test/support/postgres.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import type { Database } from '../db/database.ts'
 import type { Hold, Payer } from './hold-calls.ts'
-import { forgetReplays } from './replays.ts'
+import { deleteOldReplays } from './replays.ts'
 import { createRequestId } from './request-id.ts'
-import { createRequestMonths, findRequest, forgetRefusals } from './requests.ts'
+import { createRequestMonths, deleteOldRefusals, findRequest } from './requests.ts'
 
 const ledger = ledgerSuite()
 
@@ -33,7 +33,7 @@ test('old refusals are deleted, recent ones and everything with money stay, and 
     [old, paid.requestId],
     monthAgo,
   ])
-  await forgetRefusals(ledger.database, 30)
+  await deleteOldRefusals(ledger.database, 30)
   const left = await ledger.database.query<{ id: string }>('select id from request_log where account_id = $1', [
     payer.accountId,
   ])
@@ -82,12 +82,12 @@ test('expired answers are found among many by index only, and deleted in chunks'
     },
     transaction: async () => [],
   } as unknown as Database
-  await forgetReplays(explaining, 24, 1e9)
+  await deleteOldReplays(explaining, 24, 1e9)
   assert.ok(plans.length > 0)
   if (!isOnCluster) assert.doesNotMatch(plans.join('\n'), /Seq Scan/)
-  await forgetReplays(database, 24, 1e9)
+  await deleteOldReplays(database, 24, 1e9)
   assert.equal(await countAnswers(payer), 12_020)
-  await forgetReplays(database, 1, 1e9)
+  await deleteOldReplays(database, 1, 1e9)
   assert.equal(await countAnswers(payer), 20, 'more than one chunk')
 })
 
@@ -97,9 +97,9 @@ test('an account that stores too much loses its oldest answers, and only that ac
   await storeAnswers(large, 5, true, 2)
   await storeAnswers(large, 2, true, 0)
   await storeAnswers(small, 3, true, 2)
-  await forgetReplays(database, 24, 180)
+  await deleteOldReplays(database, 24, 180)
   assert.deepEqual([await countAnswers(large), await countAnswers(small)], [3, 3])
-  await forgetReplays(database, 1, 180)
+  await deleteOldReplays(database, 1, 180)
   assert.deepEqual([await countAnswers(large), await countAnswers(small)], [2, 0], 'the newest stayed')
 })
 

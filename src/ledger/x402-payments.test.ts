@@ -17,7 +17,7 @@ import { findOpenRefunds, NothingToRefundError, RefundTooLargeError, requestRefu
 import { createRequestId } from './request-id.ts'
 import type { X402Wallet } from './wallet-accounts.ts'
 import { advanceWithdrawal, requestWithdrawal } from './withdrawals.ts'
-import { acceptedPayment, claimPayment, creditPayment, forgetPayment } from './x402-payments.ts'
+import { acceptedPayment, claimPayment, creditPayment, deleteRefusedPayment } from './x402-payments.ts'
 
 const ledger = ledgerSuite()
 
@@ -146,7 +146,7 @@ test('a payment whose hold is refused is credit; one that the gateway refused le
   assert.equal((await accountOf(wallet))!.credit, 300n)
   const refused = signedPayment(wallet, 5n)
   assert.equal(await claimPayment(ledger.database, refused), 'claimed')
-  await forgetPayment(ledger.database, refused)
+  await deleteRefusedPayment(ledger.database, refused)
   assert.equal(await claimPayment(ledger.database, refused), 'claimed')
   // Its request died, and the gateway has it after all.
   const accepted = acceptedPayment(refused, 'transfer-x')

@@ -77,8 +77,11 @@ export async function isPaymentUsed(database: Database, wallet: X402Wallet, nonc
   return row !== undefined
 }
 
-/** The gateway has refused its only attempt: its row is deleted. */
-export async function forgetPayment(database: Database, { wallet, nonce, requestId }: X402Payment): Promise<void> {
+/** Deletes the row of a payment whose only attempt the gateway has refused. */
+export async function deleteRefusedPayment(
+  database: Database,
+  { wallet, nonce, requestId }: X402Payment,
+): Promise<void> {
   await database.query(
     `delete from x402_payments
       where partition = $1 and payer = $2 and nonce = $3 and request_id = $4 and state = 'submitted' and credited_at is null`,
@@ -146,8 +149,8 @@ export async function touchUndecided(database: Database, { partition, payer, non
   )
 }
 
-/** Its authorization has expired and the gateway does not have it: it can never be paid. */
-export async function forgetUndecided(database: Database, { partition, payer, nonce }: OpenX402Payment): Promise<void> {
+/** Deletes a payment whose authorization has expired and that the gateway does not have: it can never be paid. */
+export async function deleteUndecided(database: Database, { partition, payer, nonce }: OpenX402Payment): Promise<void> {
   await database.query(
     `delete from x402_payments where partition = $1 and payer = $2 and nonce = $3 and state = 'submitted' and credited_at is null`,
     [partition, payer, nonce],

@@ -6,7 +6,7 @@ import { deliverWebhooks } from '../jobs/deliver-webhooks.ts'
 import { every } from '../jobs/every.ts'
 import { watchAlerts } from '../jobs/watch-alerts.ts'
 import type { Violation } from '../ledger/audit.ts'
-import { trimEvents } from '../ledger/events.ts'
+import { deleteExcessEvents } from '../ledger/events.ts'
 import { writeGauge } from '../ledger/ledger-numbers.ts'
 import { endStaleWatches } from '../ledger/watched-accounts.ts'
 import type { ServiceMetrics } from '../observe/service-metrics.ts'
@@ -16,7 +16,7 @@ import type { Databases } from './databases.ts'
 import type { StartContext } from './start-context.ts'
 
 const cleanUpMs = 10 * 60_000
-const trimEventsMs = 60_000
+const deleteExcessEventsMs = 60_000
 /** Not an hour after the start, or a service that is often restarted would never audit all accounts. */
 const firstFullAuditMs = 5 * 60_000
 
@@ -83,19 +83,19 @@ export function startAlerts({ config, log, stack }: StartContext, databases: Dat
   stack.defer(() => job.stop())
 }
 
-/** Deletes kept answers after a day, expired sign-ins, old refusals and events, and creates the next months' partitions. */
+/** Deletes old rows: kept answers, sign-ins, refusals, events and others. Creates the partitions of the next months. */
 export function startCleanUp({ config, log, stack }: StartContext, database: Database): void {
   const onError = (error: unknown) => log.error({ err: error }, 'cleanup failed')
   const job = every(cleanUpMs, () => cleanUp(database, config, onError), onError)
   stack.defer(() => job.stop())
   if (!config.settles) return
-  const trim = every(
-    trimEventsMs,
+  const deleteExcess = every(
+    deleteExcessEventsMs,
     async () => {
       await endStaleWatches(database)
-      await trimEvents(database)
+      await deleteExcessEvents(database)
     },
     onError,
   )
-  stack.defer(() => trim.stop())
+  stack.defer(() => deleteExcess.stop())
 }

@@ -4,9 +4,9 @@ import {
   acceptedPayment,
   advanceX402Payments,
   creditPayment,
+  deleteUndecided,
   findUndecidedPayments,
   findX402ByGatewayId,
-  forgetUndecided,
   type OpenX402Payment,
   touchUndecided,
   touchX402Payments,
@@ -113,7 +113,7 @@ async function resubmit(parts: ConfirmParts, payment: OpenX402Payment): Promise<
  * Resolves payments whose request died around the call to the gateway. Those that the gateway has become credit. The others stay
  * until their authorization has expired, at most 30 days (`readPayment`), however often the gateway says that it has nothing: a
  * delayed call may still arrive, its list may lag behind what it accepted, and a gateway that lost its database learns of a paid
- * authorization only when it has read the chain again. A row that was forgotten before that would be money without credit.
+ * authorization only when it has read the chain again. Deleting the row earlier could leave a payment without credit.
  */
 export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
   const { database, gatewayClient, onAlarm } = parts
@@ -123,7 +123,7 @@ export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
       .findTransfer(payment.payer as Address, nonceOf(payment))
       .catch((error: Error) => error)
     if (found instanceof Error || (found === undefined && !payment.isExpired)) await touchUndecided(database, payment)
-    else if (found === undefined || found.state === 'failed') await forgetUndecided(database, payment)
+    else if (found === undefined || found.state === 'failed') await deleteUndecided(database, payment)
     else if (isSame(parts, payment, found)) {
       const wallet = walletOf(payment)
       await registerWallet(database, wallet)
@@ -136,7 +136,7 @@ export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
     } else {
       // The gateway takes a nonce once: this payment can never be made, and must not count as owed.
       onAlarm('the gateway has another payment under this nonce', { ...nameOf(payment), transfer: found.id })
-      await forgetUndecided(database, payment)
+      await deleteUndecided(database, payment)
     }
   }
   return undecided.length

@@ -18,8 +18,8 @@ import {
 } from '../ledger/deposit-addresses.ts'
 import {
   creditGatewayDeposit,
+  deleteLookBacks,
   findFirstCreditedBlock,
-  forgetLookBacks,
   listMostOnChain,
   noteLookBack,
   readLookBack,
@@ -258,7 +258,7 @@ export async function reconcileDeposits(parts: DepositParts): Promise<number> {
     missed += countMissed(before.credited)
     chunks -= before.chunks
   }
-  await forgetLookBacks(database, open)
+  await deleteLookBacks(database, open)
   if (missed > 0) parts.onAlarm('deposits were missing from the logs of the chain node', { missed })
   return missed
 }

@@ -155,7 +155,7 @@ function refuseDisabled({ disabledAt }: WebhookEndpoint): void {
 }
 
 /** Deletes what is older than four days, and all but the newest thousand of each endpoint. What waits is kept for four days. */
-export async function forgetDeliveries(
+export async function deleteOldDeliveries(
   database: Database,
   deliveriesMax: number = deliveriesPerEndpointMax,
 ): Promise<void> {

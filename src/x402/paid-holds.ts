@@ -5,7 +5,7 @@ import type { HoldCall, HoldDecision, HoldRefusal, HoldRefusalCode } from '../le
 import type { Holds } from '../ledger/holds.ts'
 import { quoteHold } from '../ledger/quote-hold.ts'
 import { registerWallet, type X402Wallet } from '../ledger/wallet-accounts.ts'
-import { acceptedPayment, claimPayment, forgetPayment, type X402Payment } from '../ledger/x402-payments.ts'
+import { acceptedPayment, claimPayment, deleteRefusedPayment, type X402Payment } from '../ledger/x402-payments.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, max, type Usdc, zero } from '../money/usdc.ts'
 import type { Failpoint } from '../process/failpoints.ts'
@@ -187,8 +187,8 @@ export class PaidHolds {
       if (answer!.state === 'unknown') throw new PaymentUnknownError('The gateway did not answer.')
     }
     // Otherwise an earlier attempt may have been accepted. The row stays: the settlement job credits the payment when it finds it, and
-    // forgets it when it has expired.
-    if (!mayBeThere && answer!.reason !== 'nonce_already_used') await forgetPayment(database, payment)
+    // deletes the row when the authorization has expired.
+    if (!mayBeThere && answer!.reason !== 'nonce_already_used') await deleteRefusedPayment(database, payment)
     throw new PaymentInvalidError(terms, answer!.reason, `the gateway refused it (${answer!.reason})`)
   }
 

@@ -123,8 +123,8 @@ function messageOf(proof: z.output<typeof shape>): string {
   ].join('\n')
 }
 
-/** Messages that have expired are refused by their time. */
-export async function forgetWalletSignIns(database: Database): Promise<void> {
+/** Deletes used nonces whose message has expired: the message is now refused because of its time. */
+export async function deleteExpiredWalletSignIns(database: Database): Promise<void> {
   await database.query('delete from x402_sign_ins where expires_at < now()')
 }
 

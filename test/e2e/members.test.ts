@@ -4,7 +4,7 @@ import { type IncomingMessage, request } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { type TestContext, test } from 'node:test'
 import { evaluateAccounts } from '../../src/alerts/alerts.ts'
-import { trimAccountLogs } from '../../src/db/account-log.ts'
+import { deleteOldLogRows } from '../../src/db/account-log.ts'
 import type { AccountRef } from '../../src/db/account-ref.ts'
 import type { Connection } from '../../src/db/database.ts'
 import { lockAccount } from '../../src/db/lock-account.ts'
@@ -618,7 +618,7 @@ test('an account keeps its newest log entries, and pages go through all of them 
       'invalid_value',
     ])
   assert.deepEqual(names.map(Number), [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
-  await trimAccountLogs(suite.service.database, 4)
+  await deleteOldLogRows(suite.service.database, 4)
   assert.deepEqual(
     (await logOf(owner)).map(({ facts }) => Number(facts.name)),
     [11, 10, 9, 8],
@@ -627,6 +627,6 @@ test('an account keeps its newest log entries, and pages go through all of them 
     `update account_log set created_at = created_at - interval '401 days' where account_id = $1`,
     [account.accountId],
   )
-  await trimAccountLogs(suite.service.database)
+  await deleteOldLogRows(suite.service.database)
   assert.deepEqual(await logOf(owner), [])
 })

@@ -9,7 +9,7 @@ import { deliverWebhooks } from '../../src/jobs/deliver-webhooks.ts'
 import { webhookContracts } from '../../src/openapi/contracts/webhooks.ts'
 import { openSafePost } from '../../src/tools/web-tools.ts'
 import { Deliverer } from '../../src/webhooks/deliverer.ts'
-import { forgetDeliveries } from '../../src/webhooks/deliveries.ts'
+import { deleteOldDeliveries } from '../../src/webhooks/deliveries.ts'
 import { atEnd } from '../support/at-end.ts'
 import { type Json, signInNew } from '../support/dashboard-client.ts'
 import { completed, created, text } from '../support/scripted-upstream.ts'
@@ -483,7 +483,7 @@ test('the log of an endpoint is bounded, and keeps the newest and what waits', a
     await suite.service.database.query('update webhook_endpoints set due_at = now() where id = $1', [id])
     await deliver()
   }
-  await forgetDeliveries(suite.service.database, 2)
+  await deleteOldDeliveries(suite.service.database, 2)
   const { data } = await client.get(`/api/webhooks/${id}/deliveries`)
   assert.deepEqual(
     data.map(({ body }: Json) => JSON.parse(body).data.name),
