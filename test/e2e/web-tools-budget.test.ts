@@ -1,8 +1,13 @@
 import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
+import { endOrphanedHolds } from '../../src/jobs/end-orphaned-holds.ts'
 import { allFrames, callChat, chunkOf, endedRow, framesOf } from '../support/chat-client.ts'
+import { openLedger } from '../support/ledger.ts'
 import {
+  answers,
+  completed,
   created,
+  failedEvent,
   functionCall,
   inTurn,
   reasoning,
@@ -11,22 +16,25 @@ import {
   type UpstreamExchange,
 } from '../support/scripted-upstream.ts'
 import { failsToFetch, failsToSearch, pennyResult, startScriptedWeb } from '../support/scripted-web.ts'
-import { getRow, postChat, type RequestBody, type TestAccount } from '../support/service.ts'
+import { costOfLines, getRow, postChat, type RequestBody, type TestAccount } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 
-// What calls of our tools cost when the client leaves, and when tokens or money are short. Prices of the default model: 1 atomic
-// unit for a token of input, 5 for one of output; a search is 8,750. A scripted round reports 10 tokens of input and 5 of output.
+// What calls of our tools cost: how far a hold grows, what happens when tokens or money are short, and what a request pays whose client
+// leaves, whose upstream fails or whose node dies. Prices of the default model: 1 atomic unit for a token of input, 5 for one of output;
+// a search is 8,750. A scripted round reports 10 tokens of input and 5 of output.
 
 const searchPrice = 8_750
 const roundPrice = 10 + 5 * 5
 
 const web = startScriptedWeb()
-const suite = serviceSuite({}, undefined, web.tools)
+const suite = serviceSuite({ CHECKPOINT_MS: '20' }, undefined, web.tools)
 let account: TestAccount
 beforeEach(async () => {
   web.forget()
   account = await suite.service.openAccount('25')
 })
+
+type Completion = { readonly choices: [{ message: { readonly content: string | null }; finish_reason: string }] }
 
 const messages = [{ role: 'user', content: 'What is a penny? See https://example.com/coins.' }]
 const searching = (query = 'penny') => [created, ...functionCall('web_search', { query })]
@@ -211,6 +219,197 @@ test('failed searches do not use up the three of a request, and are tried six ti
   assert.deepEqual([web.queries.length, failing.row.cost.search_calls], [6, 0])
   assert.equal(Number(failing.row.charged_atomic), 2 * roundPrice)
 })
+
+test('the hold grows before a search, and the row shows by how much', async () => {
+  suite.upstream.answer = inTurn([
+    [created, ...functionCall('web_search', { query: 'penny' })],
+    [created, text('A coin.')],
+  ])
+  const { row, held } = await ask({ max_tokens: 100 })
+  assert.ok(Number(row.charged_atomic) > Number(row.quote_atomic))
+  assert.ok(Number(row.extended_atomic) >= searchPrice)
+  // Held is what the header said, and what comes back is what the credit gains: nothing, here, and it pays for the rest.
+  assert.equal(row.held_atomic, held)
+  assert.equal(row.held_atomic, row.quote_atomic)
+  assert.equal(row.refunded_atomic, '0')
+  assert.equal(Number(row.excess_atomic), Number(row.charged_atomic) - Number(row.quote_atomic))
+  assert.equal(Number(row.charged_atomic), 2 * roundPrice + searchPrice)
+})
+
+for (const [what, open] of [
+  ['balance', (quote: bigint) => suite.service.openAccount(`0.${String(quote + 100n).padStart(6, '0')}`)],
+  ['key’s limit', (quote: bigint) => suite.service.openAccount('25', { limit: (quote + 100n) as never })],
+] as const) {
+  test(`a search that the ${what} does not allow is not made: the model gets a note and answers with what it has`, async () => {
+    const body = { messages, max_tokens: 1_000 }
+    suite.upstream.answer = answers(created, text('Hi'), completed())
+    const first = await postChat(suite.service, account.apiKey, body)
+    const poor = await open(BigInt(first.headers.get('x-router-held-usdc')!))
+    suite.upstream.answer = inTurn([
+      [created, ...functionCall('web_search', { query: 'penny' })],
+      [created, text('Without a search: a coin.')],
+    ])
+    const answer = await postChat(suite.service, poor.apiKey, body)
+    const { choices } = (await answer.json()) as Completion
+    assert.equal(choices[0].message.content, 'Without a search: a coin.')
+    assert.deepEqual(web.queries, [])
+    const row = await getRow(suite.service, poor.apiKey, answer)
+    assert.deepEqual([row.extended_atomic, Number(row.charged_atomic)], ['0', 2 * roundPrice])
+    const last = suite.upstream.exchanges.at(-1)!
+    assert.match(outputsOf(last)[0]!, /budget of this request is spent/)
+    assert.equal(last.body.tool_choice, 'none')
+  })
+}
+
+test('with search off a page is cut to what the quote leaves, and the answer to what is left then', async () => {
+  web.page = (url) => ({ url, title: 'Long', text: 'A penny is a small coin. '.repeat(4_000), truncated: false })
+  suite.upstream.answer = inTurn([
+    [created, ...functionCall('web_fetch', { url: 'https://example.com/coins' })],
+    [created, text('A coin.')],
+  ])
+  const { row } = await ask({ web_search: false, max_tokens: 2_000 })
+  assert.deepEqual([row.extended_atomic, row.status], ['0', 'succeeded'])
+  const { max_output_tokens } = suite.upstream.exchanges.at(-1)!.body as { max_output_tokens: number }
+  const output = outputsOf(suite.upstream.exchanges.at(-1)!)[0]!
+  assert.ok(max_output_tokens >= 1_000 && max_output_tokens < 2_000, String(max_output_tokens))
+  assert.ok(output.length > 5_000 && output.length < 60_000, String(output.length))
+  assert.match(output, /=====$/)
+})
+
+test('with search off and nothing left for another round, the answer ends with length, not with an error', async () => {
+  suite.upstream.answer = inTurn([[created, ...functionCall('web_fetch', { url: 'https://example.com/coins' })]])
+  const before = suite.upstream.exchanges.length
+  const { row, body } = await ask({ web_search: false, max_tokens: 20 })
+  assert.equal(body.choices[0].finish_reason, 'length')
+  assert.deepEqual([row.status, row.finish_reason, Number(row.charged_atomic)], ['succeeded', 'length', roundPrice])
+  assert.equal(suite.upstream.exchanges.length - before, 1)
+})
+
+test('max_tokens are those of all rounds together', async () => {
+  suite.upstream.answer = inTurn(
+    [
+      [created, ...functionCall('web_search', { query: 'penny' })],
+      [created, text('A coin.')],
+    ],
+    { input_tokens: 10, output_tokens: 60 },
+  )
+  await ask({ max_tokens: 200 })
+  assert.equal(suite.upstream.exchanges.at(-1)!.body.max_output_tokens, 140)
+})
+
+test('a client that leaves in the middle of a search pays for what was said before it, and not for the search', async () => {
+  const searching = Promise.withResolvers<AbortSignal>()
+  web.search = (_, signal) => {
+    searching.resolve(signal)
+    return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+  }
+  suite.upstream.answer = inTurn([[created, reasoning('Hm.'), ...functionCall('web_search', { query: 'penny' }, 1)]])
+  const call = callChat(suite.service, account, { messages, stream: true })
+  await searching.promise
+  call.leave()
+  const row = await endedRow(suite.service, account)
+  assert.deepEqual([row.status, Number(row.charged_atomic), row.cost.search_calls], ['cancelled', roundPrice, 0])
+})
+
+test('a client that leaves after a search, before any output, pays for the round and the search', async () => {
+  const further = Promise.withResolvers<UpstreamExchange>()
+  suite.upstream.answer = inTurn([[created, ...functionCall('web_search', { query: 'penny' })], further.resolve])
+  const call = callChat(suite.service, account, { messages, stream: true })
+  const { hungUp } = await further.promise
+  call.leave()
+  await hungUp
+  const row = await endedRow(suite.service, account)
+  assert.deepEqual([row.status, Number(row.charged_atomic)], ['cancelled', roundPrice + searchPrice])
+  assertAddsUp(row)
+})
+
+test('a client that leaves before a first search has run pays nothing: our own calls are no output', async () => {
+  const called = Promise.withResolvers<UpstreamExchange>()
+  suite.upstream.answer = (exchange) => {
+    exchange.send(created, ...functionCall('web_search', { query: 'penny' }))
+    called.resolve(exchange)
+  }
+  const call = callChat(suite.service, account, { messages, stream: true })
+  const { hungUp } = await called.promise
+  await framesOf(await call.answer).next()
+  call.leave()
+  await hungUp
+  const row = await endedRow(suite.service, account)
+  assert.deepEqual([row.status, row.charged_atomic, row.usage], ['cancelled', '0', null])
+})
+
+for (const [stream, said, charged] of [
+  [true, [text('Let me look.')], roundPrice + searchPrice],
+  [true, [], 0],
+  [false, [text('Let me look.')], 0],
+] as const) {
+  const when = said.length > 0 ? 'after output' : 'before output'
+  test(`the upstream fails in the round after a search, ${stream ? 'streamed' : 'buffered'}, ${when}: ${charged} is charged`, async () => {
+    suite.upstream.answer = inTurn([
+      [created, ...said, ...functionCall('web_search', { query: 'penny' }, 1)],
+      (exchange) => {
+        exchange.send(created, failedEvent())
+        exchange.end()
+      },
+    ])
+    const answer = await postChat(suite.service, account.apiKey, { messages, stream })
+    const body = await answer.text()
+    assert.match(body, /"error":/)
+    const row = await getRow(suite.service, account.apiKey, answer)
+    assert.deepEqual([row.status, Number(row.charged_atomic)], ['failed', charged])
+    // A search that nobody is charged for is still in the log.
+    assert.equal(row.cost.search_calls, 1)
+  })
+}
+
+test('after a crash a completed search is charged with the output that was checkpointed', async () => {
+  const further = Promise.withResolvers<UpstreamExchange>()
+  suite.upstream.answer = inTurn([
+    [created, text('Let me look.'), ...functionCall('web_search', { query: 'penny' }, 1)],
+    (exchange) => {
+      exchange.send(created, text(' A penny is a coin.'))
+      further.resolve(exchange)
+    },
+  ])
+  const call = callChat(suite.service, account, { messages, stream: true })
+  const { hungUp } = await further.promise
+  const checkpoint = await untilCheckpointed()
+  // The node is taken for dead by another one, which ends its requests.
+  await suite.service.database.query("update nodes set lease_until = '-infinity'")
+  await endOrphanedHolds(suite.service.database, await openLedger(suite.service.database))
+  const row = await endedRow(suite.service, account)
+  call.leave()
+  await hungUp
+  assert.deepEqual([row.status, row.error?.code], ['failed', 'interrupted'])
+  assert.deepEqual([row.cost.search_calls, row.cost.search_atomic], [1, String(searchPrice)])
+  assert.equal(Number(row.charged_atomic), checkpoint.prompt + 5 * checkpoint.completion + searchPrice)
+  assertAddsUp(row)
+
+  /** Of both rounds: what the first was reported to be, and what has been counted of the second. The search's line is there too. */
+  async function untilCheckpointed() {
+    for (;;) {
+      const rows = await suite.service.database.query<{ prompt: number; completion: number }>(
+        `select prompt_tokens as prompt, completion_tokens as completion from holds
+          where account_id = $1 and prompt_tokens > 10 and completion_tokens > 5
+            and tool_calls -> '1' ->> 'status' = 'completed'`,
+        [account.id],
+      )
+      if (rows[0] !== undefined) return rows[0]
+    }
+  }
+})
+
+function assertAddsUp(row: RequestBody): void {
+  assert.equal(BigInt(row.charged_atomic), costOfLines(row))
+  assert.equal(BigInt(row.charged_atomic), BigInt(row.cost.inference_atomic) + BigInt(row.cost.search_atomic))
+}
+
+async function ask(body: object = {}): Promise<{ row: RequestBody; body: Completion; held: string | null }> {
+  const answer = await postChat(suite.service, account.apiKey, { messages, ...body })
+  assert.equal(answer.status, 200)
+  const held = answer.headers.get('x-router-held-usdc')
+  return { body: (await answer.json()) as Completion, row: await getRow(suite.service, account.apiKey, answer), held }
+}
 
 async function stream(body: object): Promise<{
   body: string

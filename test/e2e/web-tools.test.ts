@@ -1,14 +1,11 @@
 import assert from 'node:assert/strict'
 import { after, before, beforeEach, test } from 'node:test'
-import { endOrphanedHolds } from '../../src/jobs/end-orphaned-holds.ts'
 import { assertBooksClosed } from '../support/audit.ts'
-import { allFrames, callChat, chunkOf, endedRow, framesOf } from '../support/chat-client.ts'
-import { openLedger } from '../support/ledger.ts'
+import { allFrames, callChat, chunkOf, endedRow } from '../support/chat-client.ts'
 import {
   answers,
   completed,
   created,
-  failedEvent,
   functionCall,
   inTurn,
   reasoning,
@@ -34,21 +31,22 @@ import {
   type TestService,
 } from '../support/service.ts'
 
-// The model searches and reads through the service. Prices of the default model: 1 atomic unit for a token of input, 5 for one of
-// output; a search is 8,750.
+// The model searches and reads through the service. What limits its cost is in `web-tools-budget.test.ts`. Prices of the default model:
+// 1 atomic unit for a token of input, 5 for one of output; a search is 8,750.
 
 const searchPrice = 8_750
 
 let web: ScriptedWeb
 let upstream: ScriptedUpstream
-/** Before an upstream that does as each test says, and before the sandbox model. */
+/** Its upstream answers as each test says. */
 let service: TestService
+/** Its upstream is the sandbox model. */
 let sandboxed: TestService
 let account: TestAccount
 before(async () => {
   web = startScriptedWeb()
   upstream = await startScriptedUpstream()
-  service = await startTestService({ upstreamUrl: upstream.url, web: web.tools, environment: { CHECKPOINT_MS: '20' } })
+  service = await startTestService({ upstreamUrl: upstream.url, web: web.tools })
   sandboxed = await startTestService({ web: web.tools })
 })
 after(async () => {
@@ -433,185 +431,6 @@ test('a page that orders the model to fetch and to spend: no such fetch, and no 
   assert.ok(framed!.includes(orders) && rest.length === 1 && !rest[0]!.includes('System'))
 })
 
-test('the hold grows before a search, and the row shows by how much', async () => {
-  upstream.answer = inTurn([
-    [created, ...functionCall('web_search', { query: 'penny' })],
-    [created, text('A coin.')],
-  ])
-  const { row, held } = await ask({ max_tokens: 100 })
-  assert.ok(Number(row.charged_atomic) > Number(row.quote_atomic))
-  assert.ok(Number(row.extended_atomic) >= searchPrice)
-  // Held is what the header said, and what comes back is what the credit gains: nothing, here, and it pays for the rest.
-  assert.equal(row.held_atomic, held)
-  assert.equal(row.held_atomic, row.quote_atomic)
-  assert.equal(row.refunded_atomic, '0')
-  assert.equal(Number(row.excess_atomic), Number(row.charged_atomic) - Number(row.quote_atomic))
-  assert.equal(Number(row.charged_atomic), 2 * 35 + searchPrice)
-})
-
-for (const [what, open] of [
-  ['balance', (quote: bigint) => service.openAccount(`0.${String(quote + 100n).padStart(6, '0')}`)],
-  ['key’s limit', (quote: bigint) => service.openAccount('25', { limit: (quote + 100n) as never })],
-] as const) {
-  test(`a search that the ${what} does not allow is not made: the model gets a note and answers with what it has`, async () => {
-    const body = { messages, max_tokens: 1_000 }
-    upstream.answer = answers(created, text('Hi'), completed())
-    const first = await postChat(service, account.apiKey, body)
-    const poor = await open(BigInt(first.headers.get('x-router-held-usdc')!))
-    upstream.answer = inTurn([
-      [created, ...functionCall('web_search', { query: 'penny' })],
-      [created, text('Without a search: a coin.')],
-    ])
-    const answer = await postChat(service, poor.apiKey, body)
-    const { choices } = (await answer.json()) as Completion
-    assert.equal(choices[0].message.content, 'Without a search: a coin.')
-    assert.deepEqual(web.queries, [])
-    const row = await getRow(service, poor.apiKey, answer)
-    assert.deepEqual([row.extended_atomic, Number(row.charged_atomic)], ['0', 2 * 35])
-    const last = upstream.exchanges.at(-1)!
-    assert.match(outputsOf(last)[0]!, /budget of this request is spent/)
-    assert.equal(last.body.tool_choice, 'none')
-  })
-}
-
-test('with search off a page is cut to what the quote leaves, and the answer to what is left then', async () => {
-  web.page = (url) => ({ url, title: 'Long', text: 'A penny is a small coin. '.repeat(4_000), truncated: false })
-  upstream.answer = inTurn([
-    [created, ...functionCall('web_fetch', { url: 'https://example.com/coins' })],
-    [created, text('A coin.')],
-  ])
-  const { row } = await ask({ web_search: false, max_tokens: 2_000 })
-  assert.deepEqual([row.extended_atomic, row.status], ['0', 'succeeded'])
-  const { max_output_tokens } = upstream.exchanges.at(-1)!.body as { max_output_tokens: number }
-  const output = outputsOf(upstream.exchanges.at(-1)!)[0]!
-  assert.ok(max_output_tokens >= 1_000 && max_output_tokens < 2_000, String(max_output_tokens))
-  assert.ok(output.length > 5_000 && output.length < 60_000, String(output.length))
-  assert.match(output, /=====$/)
-})
-
-test('with search off and nothing left for another round, the answer ends with length, not with an error', async () => {
-  upstream.answer = inTurn([[created, ...functionCall('web_fetch', { url: 'https://example.com/coins' })]])
-  const before = upstream.exchanges.length
-  const { row, body } = await ask({ web_search: false, max_tokens: 20 })
-  assert.equal(body.choices[0].finish_reason, 'length')
-  assert.deepEqual([row.status, row.finish_reason, Number(row.charged_atomic)], ['succeeded', 'length', 35])
-  assert.equal(upstream.exchanges.length - before, 1)
-})
-
-test('max_tokens are those of all rounds together', async () => {
-  upstream.answer = inTurn(
-    [
-      [created, ...functionCall('web_search', { query: 'penny' })],
-      [created, text('A coin.')],
-    ],
-    { input_tokens: 10, output_tokens: 60 },
-  )
-  await ask({ max_tokens: 200 })
-  assert.equal(upstream.exchanges.at(-1)!.body.max_output_tokens, 140)
-})
-
-test('a client that leaves in the middle of a search pays for what was said before it, and not for the search', async () => {
-  const searching = Promise.withResolvers<AbortSignal>()
-  web.search = (_, signal) => {
-    searching.resolve(signal)
-    return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
-  }
-  upstream.answer = inTurn([[created, reasoning('Hm.'), ...functionCall('web_search', { query: 'penny' }, 1)]])
-  const call = callChat(service, account, { messages, stream: true })
-  await searching.promise
-  call.leave()
-  const row = await endedRow(service, account)
-  assert.deepEqual([row.status, Number(row.charged_atomic), row.cost.search_calls], ['cancelled', 35, 0])
-})
-
-test('a client that leaves after a search, before any output, pays for the round and the search', async () => {
-  const further = Promise.withResolvers<UpstreamExchange>()
-  upstream.answer = inTurn([[created, ...functionCall('web_search', { query: 'penny' })], further.resolve])
-  const call = callChat(service, account, { messages, stream: true })
-  const { hungUp } = await further.promise
-  call.leave()
-  await hungUp
-  const row = await endedRow(service, account)
-  assert.deepEqual([row.status, Number(row.charged_atomic)], ['cancelled', 35 + searchPrice])
-  assertAddsUp(row)
-})
-
-test('a client that leaves before a first search has run pays nothing: our own calls are no output', async () => {
-  const called = Promise.withResolvers<UpstreamExchange>()
-  upstream.answer = (exchange) => {
-    exchange.send(created, ...functionCall('web_search', { query: 'penny' }))
-    called.resolve(exchange)
-  }
-  const call = callChat(service, account, { messages, stream: true })
-  const { hungUp } = await called.promise
-  await framesOf(await call.answer).next()
-  call.leave()
-  await hungUp
-  const row = await endedRow(service, account)
-  assert.deepEqual([row.status, row.charged_atomic, row.usage], ['cancelled', '0', null])
-})
-
-for (const [stream, said, charged] of [
-  [true, [text('Let me look.')], 35 + searchPrice],
-  [true, [], 0],
-  [false, [text('Let me look.')], 0],
-] as const) {
-  const when = said.length > 0 ? 'after output' : 'before output'
-  test(`the upstream fails in the round after a search, ${stream ? 'streamed' : 'buffered'}, ${when}: ${charged} is charged`, async () => {
-    upstream.answer = inTurn([
-      [created, ...said, ...functionCall('web_search', { query: 'penny' }, 1)],
-      (exchange) => {
-        exchange.send(created, failedEvent())
-        exchange.end()
-      },
-    ])
-    const answer = await postChat(service, account.apiKey, { messages, stream })
-    const body = await answer.text()
-    assert.match(body, /"error":/)
-    const row = await getRow(service, account.apiKey, answer)
-    assert.deepEqual([row.status, Number(row.charged_atomic)], ['failed', charged])
-    // A search that nobody is charged for is still in the log.
-    assert.equal(row.cost.search_calls, 1)
-  })
-}
-
-test('after a crash a completed search is charged with the output that was checkpointed', async () => {
-  const further = Promise.withResolvers<UpstreamExchange>()
-  upstream.answer = inTurn([
-    [created, text('Let me look.'), ...functionCall('web_search', { query: 'penny' }, 1)],
-    (exchange) => {
-      exchange.send(created, text(' A penny is a coin.'))
-      further.resolve(exchange)
-    },
-  ])
-  const call = callChat(service, account, { messages, stream: true })
-  const { hungUp } = await further.promise
-  const checkpoint = await untilCheckpointed()
-  // The node is taken for dead by another one, which ends its requests.
-  await service.database.query("update nodes set lease_until = '-infinity'")
-  await endOrphanedHolds(service.database, await openLedger(service.database))
-  const row = await endedRow(service, account)
-  call.leave()
-  await hungUp
-  assert.deepEqual([row.status, row.error?.code], ['failed', 'interrupted'])
-  assert.deepEqual([row.cost.search_calls, row.cost.search_atomic], [1, String(searchPrice)])
-  assert.equal(Number(row.charged_atomic), checkpoint.prompt + 5 * checkpoint.completion + searchPrice)
-  assertAddsUp(row)
-
-  /** Of both rounds: what the first was reported to be, and what has been counted of the second. The search's line is there too. */
-  async function untilCheckpointed() {
-    for (;;) {
-      const rows = await service.database.query<{ prompt: number; completion: number }>(
-        `select prompt_tokens as prompt, completion_tokens as completion from holds
-          where account_id = $1 and prompt_tokens > 10 and completion_tokens > 5
-            and tool_calls -> '1' ->> 'status' = 'completed'`,
-        [account.id],
-      )
-      if (rows[0] !== undefined) return rows[0]
-    }
-  }
-})
-
 type StreamChunk = {
   readonly choices: readonly { delta: { role?: string; content?: string; annotations?: unknown } }[]
   readonly usage?: Completion['usage'] | null
@@ -632,11 +451,10 @@ function assertAddsUp(row: RequestBody): void {
   assert.equal(BigInt(row.charged_atomic), BigInt(row.cost.inference_atomic) + BigInt(row.cost.search_atomic))
 }
 
-async function ask(body: object = {}): Promise<{ row: RequestBody; body: Completion; held: string | null }> {
+async function ask(body: object = {}): Promise<{ row: RequestBody; body: Completion }> {
   const answer = await postChat(service, account.apiKey, { messages, ...body })
   assert.equal(answer.status, 200)
-  const held = answer.headers.get('x-router-held-usdc')
-  return { body: (await answer.json()) as Completion, row: await getRow(service, account.apiKey, answer), held }
+  return { body: (await answer.json()) as Completion, row: await getRow(service, account.apiKey, answer) }
 }
 
 function outputsOf({ body }: UpstreamExchange): string[] {
