@@ -1,5 +1,4 @@
-import { FairQueue } from '../fairness/fair-queue.ts'
-import { Shares } from '../fairness/shares.ts'
+import { FairTurns } from '../fairness/fair-turns.ts'
 import type { ReadPage, ReadQuestion } from './page-channel.ts'
 import { PageProcess, type PageProcessLimits } from './page-process.ts'
 import { FetchFailedError } from './web-fetch.ts'
@@ -27,13 +26,6 @@ export const pageReaderLimits: PageReaderLimits = {
 const waitingPerAccountMin = 4
 const workerModule = new URL('./page-worker.ts', import.meta.url)
 
-type Job = {
-  readonly account: string
-  readonly question: ReadQuestion
-  readonly resolve: (page: ReadPage) => void
-  readonly reject: (error: unknown) => void
-}
-
 /**
  * Starts no process until the first page arrives. `module` is the main module of the children; tests replace it to attack from
  * inside.
@@ -50,41 +42,32 @@ export function createPageReader(limits: PageReaderLimits = pageReaderLimits, mo
 class PageProcesses implements PageReader {
   readonly #limits: PageReaderLimits
   readonly #module: URL
-  readonly #waiting = new FairQueue<Job>(1)
-  readonly #places: Shares
+  readonly #turns: FairTurns
   readonly #idle = new Set<PageProcess>()
   readonly #all = new Set<PageProcess>()
-  #closed = false
+  readonly #closed = new AbortController()
 
   constructor(limits: PageReaderLimits, module: URL) {
     this.#limits = limits
     this.#module = module
-    this.#places = new Shares({
+    this.#turns = new FairTurns(limits.processesMax, {
       what: 'pages that wait to be read',
       capacity: limits.waitingMax,
       floor: waitingPerAccountMin,
     })
   }
 
-  read(question: ReadQuestion, signal: AbortSignal, account: string): Promise<ReadPage> {
-    signal.throwIfAborted()
-    if (this.#closed || this.#places.refusal(account) !== undefined) throw new UnreadablePageError()
-    return new Promise((resolve, reject) => {
-      const job = { account, question, resolve, reject }
-      const leave = () => {
-        if (this.#waiting.remove(account, job)) this.#places.release(account)
-        reject(signal.reason)
-      }
-      signal.addEventListener('abort', leave, { once: true })
-      this.#places.acquire(account)
-      this.#waiting.push(account, job)
-      this.#next()
-    })
+  async read(question: ReadQuestion, signal: AbortSignal, account: string): Promise<ReadPage> {
+    const turn = await this.#turns.enter(account, AbortSignal.any([signal, this.#closed.signal]))
+    if (turn === undefined) throw new UnreadablePageError()
+    const page = Promise.withResolvers<ReadPage>()
+    signal.addEventListener('abort', () => page.reject(signal.reason), { once: true })
+    this.#read(question, turn).then(page.resolve, page.reject)
+    return page.promise
   }
 
   async close(): Promise<void> {
-    this.#closed = true
-    for (const job of this.#waiting.drain()) job.reject(new UnreadablePageError())
+    this.#closed.abort(new UnreadablePageError())
     await Promise.all(
       [...this.#all].map((child) => {
         child.kill()
@@ -93,16 +76,17 @@ class PageProcesses implements PageReader {
     )
   }
 
-  #next(): void {
-    if (this.#closed || this.#waiting.length === 0) return
-    const idle = [...this.#idle].find(({ isUsable }) => isUsable)
-    if (idle === undefined && this.#all.size >= this.#limits.processesMax) return
-    const job = this.#waiting.peek()!
-    this.#waiting.served(1, true)
-    this.#places.release(job.account)
-    const child = idle ?? this.#start()
+  /** The turn lasts until the process is idle or has exited, even if the caller no longer waits. */
+  async #read(question: ReadQuestion, turn: Disposable): Promise<ReadPage> {
+    using _turn = turn
+    this.#closed.signal.throwIfAborted()
+    const child = [...this.#idle].find(({ isUsable }) => isUsable) ?? this.#start()
     this.#idle.delete(child)
-    void this.#run(child, job)
+    const answer = await child.ask(question)
+    if (child.isUsable) this.#idle.add(child)
+    else await child.exited
+    if (answer === undefined || !('page' in answer)) throw new UnreadablePageError(answer?.problem)
+    return answer.page
   }
 
   #start(): PageProcess {
@@ -111,18 +95,8 @@ class PageProcesses implements PageReader {
     void child.exited.then(() => {
       this.#all.delete(child)
       this.#idle.delete(child)
-      this.#next()
     })
     return child
-  }
-
-  async #run(child: PageProcess, job: Job): Promise<void> {
-    const answer = await child.ask(job.question)
-    if (answer !== undefined && 'page' in answer) job.resolve(answer.page)
-    else job.reject(new UnreadablePageError(answer?.problem))
-    if (!child.isUsable) return
-    this.#idle.add(child)
-    this.#next()
   }
 }
 

@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { FairQueue } from '../fairness/fair-queue.ts'
-import { Shares } from '../fairness/shares.ts'
+import { FairTurns } from '../fairness/fair-turns.ts'
 import { connectionsMax } from './providers/ask.ts'
 import { ProviderError, type SearchProvider } from './providers/provider.ts'
 import { queryCharactersMax, SearchFailedError, type SearchResult, type WebSearch } from './web-search.ts'
@@ -21,7 +20,13 @@ const waitingPerAccountMin = 4
 
 /** Tries the providers in order. When all have failed, retries the first one whose error was temporary, once. */
 export function searchInTurn({ providers, onFailure, totalMsMax }: SearchInTurnOptions): WebSearch {
-  const queue = new SearchQueue()
+  // As many searches as a provider has connections: behind them the HTTP client would queue, for all accounts alike, while the search's
+  // timeout runs.
+  const turns = new FairTurns(connectionsMax, {
+    what: 'searches that wait',
+    capacity: waitingMax,
+    floor: waitingPerAccountMin,
+  })
   return {
     async search(query, signal, account) {
       const words = query.trim().slice(0, queryCharactersMax)
@@ -29,7 +34,8 @@ export function searchInTurn({ providers, onFailure, totalMsMax }: SearchInTurnO
       const late = AbortSignal.timeout(totalMsMax ?? totalMsMaxDefault)
       try {
         const both = AbortSignal.any([signal, late])
-        using _place = await queue.enter(account, both)
+        using turn = await turns.enter(account, both)
+        if (turn === undefined) throw new SearchFailedError(unavailable)
         return await askInTurn(providers, words, both, onFailure)
       } catch (error) {
         signal.throwIfAborted()
@@ -63,53 +69,4 @@ async function askInTurn(
   if (again === undefined) throw new SearchFailedError(unavailable)
   await sleep(again.error.retryAfterMs ?? pauseMs, undefined, { signal })
   return again.provider.search(query, signal)
-}
-
-type Waiting = { readonly account: string; readonly enter: () => void }
-
-/**
- * Runs as many searches at a time as a provider has connections: behind them the HTTP client would queue, for all accounts alike, while
- * the search's timeout runs. Another account's searches delay a search by one turn.
- */
-class SearchQueue {
-  readonly #waiting = new FairQueue<Waiting>(1)
-  readonly #places = new Shares({
-    what: 'searches that wait',
-    capacity: waitingMax,
-    floor: waitingPerAccountMin,
-  })
-  #running = 0
-
-  /** Waits for a turn. Dispose of the result when the search has ended. */
-  async enter(account: string, signal: AbortSignal): Promise<Disposable> {
-    signal.throwIfAborted()
-    if (this.#places.refusal(account) !== undefined) throw new SearchFailedError(unavailable)
-    const turn = Promise.withResolvers<void>()
-    const waiting = { account, enter: turn.resolve }
-    const leave = () => {
-      if (this.#waiting.remove(account, waiting)) this.#places.release(account)
-      turn.reject(signal.reason)
-    }
-    this.#places.acquire(account)
-    this.#waiting.push(account, waiting)
-    signal.addEventListener('abort', leave, { once: true })
-    this.#next()
-    await turn.promise
-    return {
-      [Symbol.dispose]: () => {
-        this.#running -= 1
-        this.#next()
-      },
-    }
-  }
-
-  #next(): void {
-    if (this.#running >= connectionsMax) return
-    const waiting = this.#waiting.peek()
-    if (waiting === undefined) return
-    this.#waiting.served(1, true)
-    this.#places.release(waiting.account)
-    this.#running += 1
-    waiting.enter()
-  }
 }
