@@ -12,8 +12,8 @@ export type ChildOptions<Settings, Ready> = {
   readonly stop?: (cause: StopCause) => Promise<void>
 }
 
-/** `ordered`: by the service. `orphaned`: the service has died. */
-export type StopCause = 'ordered' | 'orphaned'
+/** `requested`: by the service. `orphaned`: the service has died. */
+export type StopCause = 'requested' | 'orphaned'
 
 /** Sent over the channel instead of a ready message when the child cannot start with its settings. */
 export type ChildRefusal = { readonly refused: string }
@@ -22,7 +22,7 @@ export type ChildRefusal = { readonly refused: string }
 export const heartbeat = 'heartbeat'
 
 /** The supervisor sends it before it closes the channel. A channel that closes without it means that the service has died. */
-export const stopOrder = 'stop'
+export const stopMessage = 'stop'
 
 /** Runs a supervised process: it receives its settings, starts, and reports once that it is ready. */
 export function runAsChild<Settings, Ready>(options: ChildOptions<Settings, Ready>): void {
@@ -40,7 +40,7 @@ export function runAsChild<Settings, Ready>(options: ChildOptions<Settings, Read
   process.once('message', (settings: Settings) => {
     start(settings).then((ready) => process.send?.(ready), leave)
     process.on('message', (message) => {
-      if (message === stopOrder) stopCause = 'ordered'
+      if (message === stopMessage) stopCause = 'requested'
       if (message === heartbeat && process.connected) process.send?.(heartbeat, undefined, {}, () => {})
     })
   })

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { childEnvironment } from '../config/config.ts'
 import { OperatorError } from '../errors.ts'
-import { type ChildRefusal, heartbeat, stopOrder } from './child.ts'
+import { type ChildRefusal, heartbeat, stopMessage } from './child.ts'
 
 export type SupervisorOptions<Settings, Ready> = {
   /** Human-readable name: "settlement", "the signer". */
@@ -83,7 +83,7 @@ export async function supervise<Settings extends object, Ready>(
       await restarting
       if (child.exitCode !== null || child.signalCode !== null) return
       const exited = once(child, 'exit')
-      if (child.connected) child.send(stopOrder, () => child.connected && child.disconnect())
+      if (child.connected) child.send(stopMessage, () => child.connected && child.disconnect())
       const killer = setTimeout(() => child.kill('SIGKILL'), options.stopMsMax ?? defaultStopMsMax)
       await exited
       clearTimeout(killer)

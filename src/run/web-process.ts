@@ -31,6 +31,6 @@ async function start({ config, databaseUrl, processNumber, catalog, ...given }: 
 
 /** Without the first process, new requests belong to its successor on the port. */
 async function stop(cause: StopCause): Promise<void> {
-  if (cause === 'ordered') await node?.announceStop()
+  if (cause === 'requested') await node?.announceStop()
   await stack.disposeAsync()
 }
