@@ -1,4 +1,4 @@
-/** A condition that an operator should look at. No money is lost by it: something waits or looks wrong. */
+/** A condition that an operator should look at. No money is lost: something waits or looks wrong. */
 export type Alarm = {
   readonly code: AlarmCode
   readonly message: string

@@ -102,7 +102,7 @@ export class Reconciler {
     this.#doubts += 1
     const message = `The contract holds ${holdings} at block ${head}; the database has ${sum}, plus ${stray} without an owner.`
     onAlarm({ code: unexplained < 0n ? 'balance_mismatch' : 'logs_missing', message })
-    // The logs were read often enough: it has no owner. If its deposit appears later, the same comparison detects that.
+    // The logs were read often enough, so the surplus has no owner. If its deposit appears later, the same comparison detects that.
     if (this.#doubts > doubtsMax && unexplained >= 0n)
       await database.query('update chain set stray = $1', [unexplained])
     else await rewind(database, agreedHeight)

@@ -39,8 +39,8 @@ const lineBytesMax = 1024 * 1024
 /**
  * The file that defines the chain: one entry per line, each with its checksum.
  *
- * An entry is on disk before it is applied, and before the next one is written. So a crash can tear only the last line, whose
- * content that no client received.
+ * An entry is on disk before it is applied, and before the next one is written. So a crash can tear only the last line, and no client was
+ * told of its content.
  */
 export class Journal {
   readonly #file: FileHandle

@@ -33,7 +33,7 @@ export function findingsIn(outputs: readonly string[]): readonly Finding[] {
   return [...new Map(found.map((finding) => [finding.url, finding])).values()]
 }
 
-/** A search of the web should return more than headlines: the first page found is read as well. */
+/** An answer from a web search should use more than headlines: the first page found is read as well. */
 export function pageToRead(text: string, findings: readonly Finding[]): string | undefined {
   return searching.test(text) ? findings[0]?.url : undefined
 }

@@ -23,7 +23,7 @@ export type Alert = {
 const listedMax = 100
 const resolvedDays = 30
 
-/** Open ones first, then the newest. With `keysMadeBy`, of the alerts about keys only those about keys that this person created. */
+/** Open alerts first, then the newest. `keysMadeBy` leaves out alerts about keys that other people created. */
 export async function listAlerts(
   connection: Connection,
   { partition, accountId }: AccountRef,
@@ -41,8 +41,8 @@ export async function listAlerts(
 }
 
 /**
- * Compares accounts with their rules, and writes what has fired or is resolved: with its event and its mail, in one transaction per account.
- * What another process wrote first is left alone, so each alert fires once.
+ * Compares accounts with their rules. Writes alerts that fired or were resolved with their event and mail, in one transaction per
+ * account. Skips a change that another process wrote first, so each alert fires once.
  */
 export async function evaluateAccounts(
   database: Database,

@@ -10,7 +10,7 @@ import type { Alert } from './alerts.ts'
 export type AlertEmail = { readonly address: string; readonly verifiedAt: Date | undefined }
 
 const linkHours = 24
-/** A link can be sent to any address, also of a person who did not ask for it: only a few per day. */
+/** A link can be sent to any address, even of a person who did not ask for it, so an account may send only a few per day. */
 const linksPerDayMax = 3
 const accountsPerAddressMax = 5
 const mailsPerHourMax = 10
@@ -28,7 +28,10 @@ export async function readEmail(
   return row && { address: row.address, verifiedAt: row.verified_at ?? undefined }
 }
 
-/** For a transaction: it locks the account. Sets the address and mails it a link. Alerts are mailed after a person who is signed in to the account has opened the link. */
+/**
+ * Call it in a transaction: it locks the account. Sets the address and mails it a link. Alerts are mailed once a person who is signed in
+ * to the account has opened the link.
+ */
 export async function setEmail(
   connection: Connection,
   account: AccountRef,
@@ -74,7 +77,7 @@ It works for ${linkHours} hours. If you did not ask for this, ignore this messag
 }
 
 /**
- * The caller must be signed in to that account, so a mail scanner that opens the link verifies nothing. Returns the address, or
+ * The caller must be signed in to the account of the link, so a mail scanner that opens it verifies nothing. Returns the address, or
  * undefined if the link is wrong or has expired.
  */
 export async function verifyEmail(
@@ -90,7 +93,7 @@ export async function verifyEmail(
   return row?.address
 }
 
-/** For a transaction: it locks the account. How many links were sent stays counted. Returns the address, if there was one. */
+/** Call it in a transaction: it locks the account. The count of links that were sent stays. Returns the address, if there was one. */
 export async function removeEmail(connection: Connection, account: AccountRef): Promise<string | undefined> {
   const owned = [account.partition, account.accountId]
   await lockAccount(connection, account)
@@ -104,7 +107,7 @@ export async function removeEmail(connection: Connection, account: AccountRef): 
   return removed?.address
 }
 
-/** In the transaction that fires the alert, if the account has a verified address and was not mailed too often. */
+/** Queues a mail in the transaction that fires the alert, if the account has a verified address and is below its limit of mails. */
 export async function queueAlertMail(
   connection: Connection,
   account: AccountRef,

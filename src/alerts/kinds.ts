@@ -18,7 +18,7 @@ type Kind = {
 const usdcMax = 1_000_000_000_000_000n
 const half = (threshold: bigint) => threshold / 2n
 const fourFifths = (threshold: bigint) => (threshold * 4n + 4n) / 5n
-/** For what is either so or not: an empty balance, a disabled webhook. */
+/** For conditions that hold or do not: an empty balance, a disabled webhook. */
 const once = { unit: 'none', initial: 1n, max: 1n, rearm: () => 1n } as const
 
 /**
@@ -54,7 +54,7 @@ export type AlertRule = {
   readonly threshold: bigint | undefined
   /** The level at which a fired alert is resolved, and can fire again. */
   readonly rearm: bigint | undefined
-  /** The account never set it. */
+  /** True while the account uses the initial rule. */
   readonly isInitial: boolean
 }
 
@@ -63,7 +63,9 @@ export function initialRule(kind: AlertKind): AlertRule {
   return { kind, threshold: initial, rearm: initial === undefined ? undefined : rearm(initial), isInitial: true }
 }
 
-/** What a value means for an alert that is fired or not. Undefined: it stays as it is. Without a value there is nothing to warn of. */
+/**
+ * Whether an alert with this value fires or is resolved. Undefined: it stays as it is. Without a value there is nothing to warn about.
+ */
 export function decide(
   { kind, threshold, rearm }: AlertRule,
   value: bigint | undefined,

@@ -3,7 +3,7 @@ import { openPaymentStates, openWithdrawalStates } from '../ledger/states.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import type { AlertKind, AlertLevel } from './kinds.ts'
 
-/** One value of an account that a rule looks at, and what it means in words. Without a value there is nothing to warn of. */
+/** One value of an account that a rule looks at, and what it means in words. Without a value there is nothing to warn about. */
 export type Measure = {
   readonly kind: AlertKind
   /** The key or webhook endpoint that it is about; empty for the account. */
@@ -18,7 +18,7 @@ const dayMs = 24 * hourMs
 const weekMs = 7 * dayMs
 /** Fewer requests say nothing about a rate of errors. */
 const rateRequestsMin = 20n
-/** Below this, an hour's spend is too little to warn of, whatever is usual. Atomic USDC. */
+/** Below this, an hour's spend is too small for a warning, whatever is usual. Atomic USDC. */
 const unusualSpendMin = 100_000n
 const keysPerAccountMax = 50
 const wordsLengthMax = 500
@@ -160,14 +160,14 @@ type AccountRow = {
   readonly id: string
   readonly available: bigint
   readonly deposited: bigint
-  /** It pays over x402. */
+  /** The account pays over x402. */
   readonly is_wallet: boolean
   /** Wallet accounts only: whether an API key other than the wallet's own works. */
   readonly has_keys: boolean
   readonly hour: bigint
   readonly day: bigint
   readonly week: bigint
-  /** The week without this hour. */
+  /** Spend of the week before this hour. */
   readonly before: bigint
   readonly active_hours: bigint
   /** The first hour with a charge in the week. */
@@ -193,7 +193,7 @@ type EndpointRow = {
   readonly disabled_reason: keyof typeof reasons
 }
 
-// Errors are counted over this hour and the one before: at the beginning of an hour there is too little to count.
+// Errors are counted over this hour and the previous one: at the beginning of an hour there are too few requests.
 const accountsQuery = `
   select a.id, a.gateway + a.credit - a.extended as available, a.deposited, a.wallet is not null as is_wallet,
          a.wallet is not null and exists (select from api_keys k where k.partition = $1 and k.account_id = a.id and k.hint <> 'x402'

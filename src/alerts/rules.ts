@@ -16,7 +16,7 @@ export async function readRules(connection: Connection, account: AccountRef): Pr
   return alertKindNames.map((kind) => rules(account.accountId, kind))
 }
 
-/** The rules of many accounts at once. */
+/** The rules of many accounts, by account id. */
 export async function readRulesOf(
   connection: Connection,
   partition: number,

@@ -44,7 +44,7 @@ const listenersMax = 2_000
 const listenersPerAccountMax = 20
 const newestMax = 50
 const rememberedMax = 500
-/** Events, and requests of them, of one account per read. Older ones are skipped. */
+/** Events of one account per read, and requests that they are about. Older ones are skipped. */
 const eventsMax = 500
 const requestsMax = 500
 
@@ -286,9 +286,9 @@ class Feed {
 
 type ReadEvents = {
   readonly events: readonly ListedEvent[]
-  /** Without those that are left out. */
+  /** Requests whose current state is sent: at most `requestsMax`. */
   readonly requestIds: readonly RequestId[]
-  /** Those of them whose end is among the events. */
+  /** The requests whose end is among the events. */
   readonly endedIds: ReadonlySet<RequestId>
   readonly isWhole: boolean
 }

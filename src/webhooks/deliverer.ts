@@ -35,9 +35,9 @@ export type DelivererOptions = {
 }
 
 /**
- * How many endpoints are called at once. Endpoints of one lane wait for each other and for no other lane. `fast` answered the last attempt
- * within a second. The others are new, slow or dead; accounts that never deposited have a lane of their own, because they cost nothing:
- * any number of them can be opened to fill it.
+ * How many endpoints are called concurrently, by lane. Lanes do not wait for each other. `fast`: the last attempt was answered within a
+ * second. `slow`: new, slow or dead endpoints. `unpaid`: those of accounts that never deposited: such accounts are free, so any number of
+ * them can be opened to fill a lane.
  */
 const lanesMax = { fast: 48, slow: 16, unpaid: 8 } as const
 type Lane = keyof typeof lanesMax
@@ -46,13 +46,13 @@ const slowMs = 1_000
 /** Maximum events and time per turn of an endpoint; then other endpoints come first. */
 const turnMax = 50
 const turnMsMax = 2_000
-/** Read for each lane: more than its places, because some candidates belong to accounts that have their share. */
+/** Candidates that are read per lane: more than its places, because some belong to accounts that already use their share. */
 const candidatesMax = 64
 const attemptsKeptMax = 20
 const answerLengthMax = 1_000
 const minuteMs = 60_000
 const retryMs = [5_000, 30_000, ...[2, 10, 30, 60, 120, 240, 480, 720].map((minutes) => minutes * minuteMs)]
-/** A dead endpoint is tried at least this often, so that one that is back gets its events soon. */
+/** A dead endpoint is tried at least this often, so that it gets its events soon after it recovers. */
 const pauseMsMax = 15 * minuteMs
 const retriedMsMax = 3 * 24 * 60 * minuteMs
 
@@ -62,22 +62,22 @@ export function retryDelayMs(failures: number, random: number): number {
   return Math.round(ms * (0.9 + 0.2 * random))
 }
 
-/** How long an endpoint is left alone after one failure in a row, after two, and so on. */
+/** How long an endpoint pauses after its first failure in a row, after its second, and so on. */
 function pausesMs(): readonly number[] {
   const random = Math.random()
   return retryMs.map((_, failures) => Math.min(retryDelayMs(failures + 1, random), pauseMsMax))
 }
 
 /**
- * Sends events to webhook endpoints: to each endpoint one at a time, in the order of its account's events; what fails is tried
- * again later, while newer events go on. Accounts are served in turn, and none may hold more than its share of the places. An
- * attempt is in the database when it is over, so a process that dies repeats it. Run by one process at a time: two would send
+ * Sends events to webhook endpoints: to each endpoint one at a time, in the order of its account's events. A failed delivery is retried
+ * later and does not delay newer events. Accounts are served in turn, and none may use more than its share of the places. An attempt is
+ * stored after it has ended, so the successor of a process that died repeats it. Only one process at a time may run it: two would send
  * everything twice.
  */
 export class Deliverer {
   readonly #options: DelivererOptions
   readonly #stopped = new AbortController()
-  /** By endpoint. */
+  /** By endpoint id. */
   readonly #turns = new Map<string, Promise<void>>()
   readonly #places: Readonly<Record<Lane, Shares>>
 
@@ -91,7 +91,7 @@ export class Deliverer {
     this.#options.failpoint?.(name)
   }
 
-  /** Begins with the endpoints for which there is something to send. Returns whether any is under way. */
+  /** Starts deliveries to the endpoints that are due. Returns whether any delivery is in progress. */
   async look(): Promise<boolean> {
     if (laneNames.some((lane) => this.#places[lane].used < lanesMax[lane])) {
       for (const { endpoint, lane } of await this.#findDue()) this.#begin(endpoint, lane)
@@ -247,7 +247,7 @@ export class Deliverer {
     }
   }
 
-  /** Returns whether the endpoint's turn is over. */
+  /** Returns whether the endpoint's turn has ended. */
   async #record(endpoint: WebhookEndpoint, { event, attempts }: Next, attempt: DeliveryAttempt): Promise<boolean> {
     const { database } = this.#options
     const isDelivered = attempt.status !== null && attempt.status >= 200 && attempt.status < 300
@@ -264,7 +264,7 @@ export class Deliverer {
           where partition = $1 and id = $2 returning failing_since`,
         [endpoint.partition, endpoint.id, event.number ?? 0n, isSlow, isDelivered, now, pausesMs().map(after)],
       )
-      // It was removed.
+      // The endpoint was removed.
       if (row === undefined) return false
       const all = [...attempts, attempt]
       const isGivenUp = now.getTime() - event.eventAt.getTime() > retriedMsMax
@@ -338,7 +338,8 @@ const findNextEvent = `
            order by number limit 1) e
     left join requests r on r.partition = $1 and r.id = e.id`
 
-// The first endpoint of each account before the second of any. Within that by due_at: an endpoint that had its turn comes last.
+// The first endpoint of each account comes before the second of any account; within that order, by due_at: an endpoint that had its turn
+// comes last.
 const findDue = `
   with due as (
     select ${endpointColumns}, e.due_at,

@@ -12,13 +12,13 @@ import type { WebhookEndpoint } from './endpoints.ts'
 export const deliveryStates = ['waiting', 'delivered', 'failed'] as const
 export type DeliveryState = (typeof deliveryStates)[number]
 
-/** As it is stored and shown. Without a status there was no answer, and `error` says why. */
+/** An attempt, as stored and shown. Without a status there was no response, and `error` says why. */
 export type DeliveryAttempt = {
   readonly at: string
   readonly status: number | null
   readonly error: string | null
   readonly duration_ms: number
-  /** The beginning of the answer's body. */
+  /** The beginning of the response body. */
   readonly answer: string
 }
 
@@ -40,11 +40,11 @@ export type Delivery = WebhookEvent & {
 }
 
 const testType = 'webhook.test'
-/** Kept in the log of an endpoint, beside those that wait. */
+/** Deliveries in the log of an endpoint, besides those that wait. */
 export const deliveriesPerEndpointMax = 1_000
 const deliveryDays = 4
 
-/** The same text for every attempt: receivers may compare. Each amount has two fields, as in `/api`. */
+/** The same text for every attempt, so that receivers can compare them. Each amount has two fields, as in `/api`. */
 export function renderBody({ accountId }: WebhookEndpoint, { type, number, data, eventAt }: WebhookEvent): string {
   const members = Object.entries(data).flatMap(([name, value]) =>
     name.endsWith('_atomic')
@@ -67,7 +67,7 @@ export function formatEventId(eventId: string): string {
   return `evt_${eventId.replaceAll('-', '')}`
 }
 
-/** Undefined when it is no id of an event. */
+/** Undefined when the text is not the id of an event. */
 export function parseEventId(text: string): string | undefined {
   const [, ...parts] = /^evt_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})$/.exec(text) ?? []
   return parts.length === 0 ? undefined : parts.join('-')
@@ -101,7 +101,7 @@ export async function findDelivery(
   return row === undefined ? undefined : readDelivery(row)
 }
 
-/** Sends an event once more, now, whatever became of it. Undefined when it is not in the log of this endpoint. */
+/** Sends an event again now, whether or not it was delivered. Undefined when it is not in the log of this endpoint. */
 export async function resend(
   database: Database,
   endpoint: WebhookEndpoint,
@@ -141,7 +141,10 @@ export async function sendTest(database: Database, endpoint: WebhookEndpoint): P
   })
 }
 
-/** A person asked for it: the pause after failures is over. With the lock of the account, or the endpoint could rest meanwhile. */
+/**
+ * A person asked for it, so the pause after failures ends. Holds the account's lock: otherwise the deliverer could pause the endpoint
+ * meanwhile.
+ */
 async function makeDue(connection: Connection, { partition, id }: WebhookEndpoint): Promise<void> {
   await connection.query('update webhook_endpoints set due_at = $3 where partition = $1 and id = $2', [
     partition,
@@ -154,7 +157,7 @@ function refuseDisabled({ disabledAt }: WebhookEndpoint): void {
   if (disabledAt !== undefined) throw new EndpointDisabledError()
 }
 
-/** Deletes what is older than four days, and all but the newest thousand of each endpoint. What waits is kept for four days. */
+/** Deletes deliveries older than four days, and all but the newest thousand of each endpoint. Waiting ones are kept for four days. */
 export async function deleteOldDeliveries(
   database: Database,
   deliveriesMax: number = deliveriesPerEndpointMax,
@@ -170,7 +173,7 @@ export async function deleteOldDeliveries(
         [partition, before],
       ),
     )
-    // For each endpoint the index is read from the newest delivery down to the last one that is kept, and what lies below is deleted.
+    // For each endpoint the index is read from the newest delivery down to the last one to keep; those below it are deleted.
     await untilFewer(() =>
       database.query(
         `delete from webhook_deliveries d using (

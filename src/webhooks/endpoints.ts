@@ -30,7 +30,7 @@ export type EndpointTerms = {
   readonly description: string
 }
 
-/** What is left out stays. */
+/** Fields that are left out stay. */
 export type EndpointChanges = { readonly [Name in keyof EndpointTerms]?: EndpointTerms[Name] | undefined } & {
   readonly enabled?: boolean | undefined
 }
@@ -38,7 +38,7 @@ export type EndpointChanges = { readonly [Name in keyof EndpointTerms]?: Endpoin
 export const endpointsPerAccountMax = 10
 const secretBytes = 32
 
-/** For a transaction: it locks the account. The endpoint gets what happens from now on. */
+/** Call it in a transaction: it locks the account. The endpoint gets events from now on. */
 export async function createEndpoint(
   connection: Connection,
   account: AccountRef,
@@ -83,7 +83,10 @@ export async function findEndpoint(
   return row === undefined ? undefined : readEndpoint(row)
 }
 
-/** For a transaction: it locks the account. An endpoint that is enabled again gets what happens from then on, and what still waits for it. */
+/**
+ * Call it in a transaction: it locks the account. An endpoint that is enabled again gets events from then on, and those that still wait
+ * for it.
+ */
 export async function updateEndpoint(
   connection: Connection,
   account: AccountRef,
@@ -113,7 +116,10 @@ async function enable(connection: Connection, { partition, accountId }: AccountR
   )
 }
 
-/** Stops sending. The account must be locked. False when it was disabled before. The account's other endpoints get an event. */
+/**
+ * Stops deliveries to an endpoint. The account must be locked. False when the endpoint was already disabled. The account's other
+ * endpoints get an event.
+ */
 export async function disableEndpoint(
   connection: Connection,
   account: AccountRef,
@@ -150,7 +156,7 @@ export async function rotateSecret(
   return rows.length === 0 ? undefined : secret
 }
 
-/** For a transaction: it locks the account. Removes the endpoint with its deliveries. */
+/** Call it in a transaction: it locks the account. Removes the endpoint with its deliveries. */
 export async function removeEndpoint(connection: Connection, account: AccountRef, id: string): Promise<void> {
   const { partition, accountId } = account
   await lockAccount(connection, account)

@@ -13,7 +13,7 @@ export function formatSecret(secret: Uint8Array): string {
   return `${prefix}${Buffer.from(secret).toString('base64')}`
 }
 
-/** Undefined when it is no secret of a webhook. */
+/** Undefined when the text is not the secret of a webhook. */
 export function parseSecret(text: string): Buffer | undefined {
   if (!text.startsWith(prefix)) return undefined
   const secret = Buffer.from(text.slice(prefix.length), 'base64')
@@ -31,7 +31,7 @@ export function signedHeaders(secrets: readonly Uint8Array[], message: WebhookMe
 
 export type ReceivedHeaders = Readonly<Record<string, string | readonly string[] | undefined>>
 
-/** Why a received message is not to be trusted; undefined when it is. */
+/** Why a received message cannot be trusted; undefined when it can. */
 export function findForgery(
   secret: Uint8Array,
   headers: ReceivedHeaders,

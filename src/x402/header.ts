@@ -1,4 +1,4 @@
-/** The most that is decoded of a header. Node itself takes 16 KiB of headers. */
+/** Longer headers are not decoded. Node itself accepts 16 KiB of headers. */
 const headerBytesMax = 8 * 1024
 
 /** The form of all headers of x402: JSON in base64. */
@@ -6,7 +6,7 @@ export function encodeHeader(value: object): string {
   return Buffer.from(JSON.stringify(value)).toString('base64')
 }
 
-/** Undefined when it is not base64, or not a JSON object in it. */
+/** Undefined when the text is not base64, or does not contain a JSON object. */
 export function decodeHeader(text: string): Record<string, unknown> | undefined {
   if (text.length > headerBytesMax || !/^[A-Za-z0-9+/]+={0,2}$/.test(text)) return undefined
   try {

@@ -26,7 +26,7 @@ export type PaidHoldsParts = {
   readonly onAlarm: (what: string, details: object) => void
 }
 
-/** A payment as it came with a request. */
+/** A payment that came with a request. */
 export type PresentedPayment = ReadPayment & {
   /** It has already paid for a request. */
   readonly isUsed: boolean
@@ -34,7 +34,7 @@ export type PresentedPayment = ReadPayment & {
 
 /** The caller, as far as it is known. */
 export type WalletCaller = {
-  /** Undefined: it has shown neither a payment nor who it is. */
+  /** Undefined: it has sent neither a payment nor a sign-in. */
   readonly wallet: X402Wallet | undefined
   readonly payment: PresentedPayment | undefined
 }
@@ -62,13 +62,13 @@ export class PaidHolds {
     return { 'payment-response': encodeHeader(response) }
   }
 
-  /** What an error says of an accepted payment. */
+  /** What an error says about an accepted payment. */
   get errorFields(): Readonly<Record<string, string>> {
     if (this.#accepted === undefined) return {}
     const paid = fromAtomic(this.#accepted.value)
     return {
       ...moneyFields({ paid }),
-      payment: `The payment of ${format(paid)} USDC was accepted. What this request was not charged is credit of the wallet: the next request uses it, and POST /x402/v1/refund pays it back.`,
+      payment: `The payment of ${format(paid)} USDC was accepted. The part that was not charged is credit of the wallet: the next request uses it, and POST /x402/v1/refund pays it back.`,
     }
   }
 
@@ -121,14 +121,14 @@ export class PaidHolds {
     throw new PaymentUsedError(terms)
   }
 
-  /** Whatever can be known to refuse the hold is asked before the money is taken. */
+  /** Every reason to refuse the hold that can be known now is checked before the money is taken. */
   async #refusalBeforePaying(wallet: X402Wallet, value: bigint, { quote }: HoldCall): Promise<HoldRefusal | undefined> {
     const { database, inFlightCap: cap, terms } = this.#parts
     if (value > cap) {
       throw new PaymentInvalidError(
         terms,
         'amount_mismatch',
-        `it is worth ${format(fromAtomic(value))} USDC; at most ${format(cap)} USDC is taken for one request`,
+        `it is worth ${format(fromAtomic(value))} USDC; at most ${format(cap)} USDC is accepted for one request`,
       )
     }
     const { refusal, spendable, inFlight, limitLeft } = await quoteHold(database, wallet, quote, cap)
@@ -160,7 +160,7 @@ export class PaidHolds {
     throw new WalletDisabledError(`${problem} ${paid}Credit is still paid back with POST /x402/v1/refund.`)
   }
 
-  /** The gateway's id of the payment. Throws when it was refused, or when its outcome is not known. */
+  /** Returns the gateway's id of the payment. Throws when it was refused, or when its outcome is not known. */
   async #handIn(
     payment: X402Payment,
     { message, signature }: Pick<ReadPayment, 'message' | 'signature'>,
@@ -221,7 +221,7 @@ export class WalletDisabledError extends ServiceError {
   readonly code = 'api_key_revoked'
 }
 
-/** It may have been accepted. A client that pays again loses nothing: an accepted payment becomes credit. */
+/** The payment may have been accepted. A client that pays again loses nothing: an accepted payment becomes credit. */
 export class PaymentUnknownError extends ServiceError {
   readonly code = 'payment_unknown'
   constructor(problem: string) {

@@ -5,11 +5,11 @@ import { encodeHeader } from './header.ts'
 import { signInExtension } from './sign-in.ts'
 import { amountToPay, requirementsOf, type X402Terms } from './terms.ts'
 
-/** What a 402 is about. */
+/** The resource that a 402 asks to pay for. */
 export type Resource = {
   readonly path: string
   readonly description: string
-  /** Further extensions of its 402. */
+  /** More extensions of its 402. */
   readonly extensions?: Readonly<Record<string, object>>
 }
 

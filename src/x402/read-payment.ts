@@ -9,15 +9,15 @@ import { type TransferMessage, transferDigest } from '../signer/typed-data.ts'
 import { decodeHeader, encodeHeader } from './header.ts'
 import { paymentMin, requirementsOf, type X402Terms } from './terms.ts'
 
-/** A payment as its wallet signed it: checked as far as that can be done without the gateway. */
+/** A payment as its wallet signed it, checked as far as possible without the gateway. */
 export type ReadPayment = {
   readonly message: TransferMessage
   readonly signature: Hex
-  /** The id that the client gave its payment (extension `payment-identifier`): it means what an Idempotency-Key means. */
+  /** The id that the client gave its payment (extension `payment-identifier`). It works like an Idempotency-Key. */
   readonly identifier: string | undefined
 }
 
-/** The gateway wants seven days to be left. It says so itself when less is. */
+/** The gateway requires seven remaining days, and reports it itself when fewer are left. */
 const daySeconds = 24 * 60 * 60
 const secondsLeftMin = 7 * daySeconds
 /**
@@ -107,7 +107,7 @@ export function readPayment(header: string, terms: X402Terms, nowMs: number): Re
     )
   }
   const signature = payload.signature.toLowerCase() as Hex
-  // A signature is checked here, and not by the gateway alone: what costs us a row must have cost the sender a signature.
+  // The signature is checked here, not only by the gateway: a sender must not be able to make us write a row without a valid signature.
   if (recoverAddress(transferDigest(terms.domain, 'TransferWithAuthorization', message), signature) !== message.from) {
     refuse('invalid_signature', 'the signature is not that of the payer. Smart-contract wallets cannot pay')
   }

@@ -9,13 +9,13 @@ import { decodeHeader } from './header.ts'
 import type { X402Terms } from './terms.ts'
 
 // The extension sign-in-with-x (CAIP-122): a wallet proves its address, so that its credit can be counted and spent. The challenge in a
-// 402 costs us nothing: it is random and not stored. What is stored is each nonce that was used, until its message has expired.
+// 402 is random and not stored, so it costs us nothing. Only used nonces are stored, until their messages have expired.
 
 const validMs = 5 * 60_000
 const clockSkewMsMax = 60_000
 const statement = 'Use the credit of this wallet at Penny Router. This signature moves no money.'
 
-/** The extension as a 402 carries it. */
+/** The extension as it appears in a 402. */
 export function signInExtension(terms: X402Terms, uri: string, nowMs: number): object {
   return {
     info: {
@@ -78,7 +78,7 @@ export function readSignIn(header: string, terms: X402Terms, nowMs: number): Wal
     throw new SignInRefusedError(`it was signed for another chain than ${terms.network}`)
   const issuedMs = Date.parse(proof.issuedAt)
   const expiresMs = Math.min(Date.parse(proof.expirationTime), issuedMs + validMs)
-  if (issuedMs > nowMs + clockSkewMsMax) throw new SignInRefusedError('it was signed for later')
+  if (issuedMs > nowMs + clockSkewMsMax) throw new SignInRefusedError('its time is in the future')
   if (expiresMs < nowMs) throw new SignInRefusedError('it is older than five minutes')
   const message = messageOf(proof)
   const address = proof.address.toLowerCase() as Address
@@ -89,7 +89,7 @@ export function readSignIn(header: string, terms: X402Terms, nowMs: number): Wal
   return { address, nonce: `${address} ${proof.nonce}`, expiresAt: new Date(expiresMs + clockSkewMsMax) }
 }
 
-/** Throws when it was used before. Called before its wallet is admitted: a replay must not use up the wallet's rate. */
+/** Throws when the message was used before. Called before its wallet is admitted: a replay must not use up the wallet's rate. */
 export async function refuseUsedSignIn(database: Database, { nonce }: WalletSignIn): Promise<void> {
   const [used] = await database.queryPrepared('find_x402_sign_in', 'select from x402_sign_ins where nonce = $1', [
     nonce,
@@ -106,7 +106,7 @@ export async function useSignIn(database: Database, { nonce, expiresAt }: Wallet
   if (rows.length === 0) throw new SignInUsedError()
 }
 
-/** EIP-4361, as wallets show and sign it. */
+/** The EIP-4361 text that wallets show and sign. */
 function messageOf(proof: z.output<typeof shape>): string {
   return [
     `${proof.domain} wants you to sign in with your Ethereum account:`,
