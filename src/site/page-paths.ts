@@ -1,6 +1,5 @@
 /**
- * The addresses of the dashboard. `test/browser/routes.test.ts` compares them with the routes of its router. Every other address
- * is answered with 404.
+ * The addresses of the dashboard. `test/browser/routes.test.ts` compares them with the routes of its router. All other paths get a 404.
  */
 export const pagePaths = [
   '/',
@@ -29,7 +28,7 @@ export function isPagePath(path: string): boolean {
   return pattern.test(path === '/' ? path : path.replace(/\/$/, ''))
 }
 
-/** Pages that exist for an operator alone. */
+/** Pages that only operators can open. */
 export function isOperatorPath(path: string): boolean {
   return /^\/operator(\/|$)/.test(path)
 }

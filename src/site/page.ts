@@ -1,4 +1,4 @@
-/** A plain page: no script, no third-party URL, readable in light and dark. */
+/** A plain page: no script, no third-party URL, readable in light and dark mode. */
 export function page(title: string, main: string): string {
   return `<!doctype html>
 <html lang="en">
@@ -24,7 +24,7 @@ ${main}
 `
 }
 
-/** Text as it is, whatever it contains. */
+/** Escapes text, so that it is shown verbatim. */
 export function escapeHtml(text: string): string {
   return text.replace(/[&<>"]/g, (character) => entities[character]!)
 }

@@ -7,23 +7,23 @@ import type { Asset, Dashboard } from './pages/dashboard.ts'
 import { homePage } from './pages/home.ts'
 import { securityHeaders } from './security-headers.ts'
 
-/** What the documentation is made of: the folder `docs/`, and pages that the service generates, by file name. */
+/** The sources of the documentation: the folder `docs/`, and pages that the service generates, by file name. */
 export type DocsSource = { readonly folder: string; readonly generated: Readonly<Record<string, string>> }
 
 export type RoutePagesOptions = {
   readonly site: Site
-  /** Undefined when it was not built: then a plain page stands in for it. */
+  /** Undefined when it was not built: then a plain page replaces it. */
   readonly dashboard: Dashboard | undefined
   readonly docs: DocsSource
   /** The text of openapi.json. */
   readonly openApi: string
   readonly trustProxy: boolean
   readonly isOperator: (visitor: Visitor) => Promise<boolean>
-  /** Throws when too many pages are asked for from one network. */
+  /** Throws when one network requests too many pages. */
   readonly admitVisitor: (exchange: HonoBindings['Bindings']) => Promise<void>
 }
 
-/** What people and their browsers are sent: the dashboard, and the few pages that need no script. */
+/** Serves browsers: the dashboard, the documentation, and the few pages that need no script. */
 export function routePages(app: Hono<HonoBindings>, options: RoutePagesOptions): void {
   const { site, dashboard, docs, openApi } = options
   app.use(async (context, next) => {
@@ -79,7 +79,7 @@ export function routePages(app: Hono<HonoBindings>, options: RoutePagesOptions):
   }
 }
 
-/** Loaded with the first page that is read: its parser and highlighter would delay every start. */
+/** Loaded with the first page that is requested: the parser and highlighter would delay every start. */
 async function openDocs({
   site,
   docs,
@@ -93,7 +93,10 @@ async function openDocs({
   return app
 }
 
-/** Only what a person opens is sent elsewhere: a program that follows no redirect must find the API at any name. */
+/**
+ * True for pages that a person opens. Only these are redirected: a program that follows no redirects must find the API under any host
+ * name.
+ */
 function isPageRequest(context: Context<HonoBindings>): boolean {
   const { method, path } = context.req
   return (

@@ -27,7 +27,7 @@ export type Parameter = {
 
 type Body = { readonly content?: Readonly<Record<string, { readonly schema: Json }>> }
 
-/** An operation with what it is called by. */
+/** An operation with its path and method. */
 export type DocumentedRoute = { readonly path: string; readonly method: string; readonly operation: Operation }
 
 export type ReferencePage = { readonly html: string; readonly headings: readonly Heading[] }
@@ -35,14 +35,14 @@ export type ReferencePage = { readonly html: string; readonly headings: readonly
 const depthMax = 3
 
 const pages = {
-  /** What a program calls with an API key, or without anything. */
+  /** Routes that a program calls with an API key, or without credentials. */
   programs: {
     title: 'API reference',
     about: 'The routes for programs. Send an API key as <code>Authorization: Bearer penny_…</code>.',
     other: 'The routes of the dashboard are on <a href="/docs/api/dashboard">another page</a>.',
     has: ({ path, operation }: DocumentedRoute) => path.startsWith('/v1') || namesOf(operation).includes('key'),
   },
-  /** What the dashboard calls with a session. */
+  /** Routes that the dashboard calls with a session. */
   dashboard: {
     title: 'Dashboard API',
     about:
@@ -52,7 +52,7 @@ const pages = {
   },
 } as const
 
-/** The reference of one part of the API, from the document that the routes themselves are checked against. */
+/** The reference of one part of the API, made from the document that the routes themselves are tested against. */
 export function apiReference({ info, paths, components }: OpenApi, part: keyof typeof pages): ReferencePage {
   const { title, about, other, has } = pages[part]
   const routes = Object.entries(paths)
@@ -76,7 +76,7 @@ ${shapes.join('\n')}`
   const headings = routes.map(({ path, method, operation }): Heading => {
     return { level: 2, id: operation.operationId, text: `${method} ${path}` }
   })
-  return { html, headings: [...headings, { level: 2, id: 'shapes', text: 'Shapes' }] }
+  return { html, headings: [...headings, { level: 2, id: 'shapes', text: 'Schemas' }] }
 }
 
 function renderRoute(route: DocumentedRoute, schemas: Schemas): string {
@@ -103,13 +103,13 @@ ${renderResponses(operation, schemas)}
 </section>`
 }
 
-/** What the request example sends; undefined when the route takes no body. */
+/** The body of the request example; undefined when the route takes none. */
 export function exampleBody({ operationId, requestBody }: Operation, schemas: Schemas): unknown {
   const schema = requestBody?.content?.['application/json']?.schema
   return schema && (writtenExamples[operationId]?.request ?? exampleOf(schema, schemas))
 }
 
-/** What the response example shows; undefined when there is no JSON in the answer. */
+/** The body of the response example; undefined when the response is not JSON. */
 export function exampleResponse({ operationId, responses }: Operation, schemas: Schemas): unknown {
   const [, answer] = Object.entries(responses).find(([status]) => status !== 'default')!
   const schema = answer.content?.['application/json']?.schema
@@ -152,7 +152,7 @@ function bodyOf({ content = {} }: Body): string {
     .join(', or ')
 }
 
-/** The named schemas that these routes use, directly or through one another. */
+/** The named schemas that these routes use, directly or through other schemas. */
 function schemasOf(routes: readonly DocumentedRoute[], schemas: Schemas): readonly string[] {
   const found = new Set<string>()
   const visit = (value: unknown): void => {
@@ -171,7 +171,7 @@ function renderSchema(schema: Json): string {
   return rows.length === 0 ? `<p>${typeOf(schema)}</p>` : tableOf(['member', 'type', 'about'], rows)
 }
 
-/** One row per member; those of objects inside follow with their path. */
+/** One row per member. Members of nested objects follow, with their path. */
 function rowsOf(schema: Json, prefix: string, depth: number): readonly string[] {
   const inner = (schema.type === 'array' ? schema.items : schema) as Json | undefined
   const required = new Set((inner?.required as string[] | undefined) ?? [])
@@ -188,7 +188,7 @@ function rowsOf(schema: Json, prefix: string, depth: number): readonly string[] 
   })
 }
 
-/** A type in a few words; a named shape as a link to it. */
+/** A type in a few words; a named schema is a link. */
 function typeOf(schema: Json): string {
   if (typeof schema.$ref === 'string') {
     const name = escapeHtml(schema.$ref.split('/').at(-1)!)

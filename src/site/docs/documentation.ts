@@ -19,7 +19,7 @@ const excerptMax = 180
 const excerptLead = 50
 const emptyFront = '# Penny Router\n\nThis installation has no documentation.\n'
 
-/** Everything that is written about the service. Pages that the service generates come in as Markdown too. */
+/** All pages of the documentation. Pages that the service generates are Markdown too. */
 export class Documentation {
   readonly navigation: readonly NavigationGroup[]
   readonly #pages: ReadonlyMap<string, DocPage>
@@ -30,7 +30,7 @@ export class Documentation {
     this.navigation = navigation
   }
 
-  /** From the folder `docs/` of the installation, which may be missing, and generated pages by file name. */
+  /** Reads the folder `docs/` of the installation, which may be missing. `generated`: more pages, by file name. */
   static load(folder: string, generated: Readonly<Record<string, string>> = {}): Documentation {
     const files = new Map(Object.entries(generated))
     const found = existsSync(folder) ? readdirSync(folder, { recursive: true, encoding: 'utf8' }) : []
@@ -46,16 +46,16 @@ export class Documentation {
     return this.#pages.get(path)
   }
 
-  /** In the order of the navigation, then the pages that it does not name. */
+  /** In the order of the navigation; pages that it does not name come last. */
   get pages(): readonly DocPage[] {
     const named = this.navigation.flatMap(({ links }) => links.map(({ path }) => path))
     const order = [...new Set(['/docs', ...named, ...this.#pages.keys()])]
     return order.flatMap((path) => this.#pages.get(path) ?? [])
   }
 
-  /** Sections that have all the words, also as the beginning of a longer word or with a letter wrong; the best first. */
+  /** Sections that contain all words, or words that begin with them or differ in a letter; best matches first. */
   search(query: string): readonly SearchHit[] {
-    // A repeated word finds nothing new, and a single letter begins nearly every other word: "a" eight times took 20 ms.
+    // Repeated words find nothing new, and many words begin with any single letter: a search for "a" eight times took 20 ms.
     const given = [...new Set(query.toLowerCase().split(/\s+/).filter(Boolean))]
     const longer = given.filter(({ length }) => length > 1)
     const words = longer.length > 0 ? longer.slice(0, wordsMax) : given.slice(0, 1)
@@ -71,7 +71,7 @@ export class Documentation {
       })
   }
 
-  /** https://llmstxt.org: what this is, then every page with a line about it. */
+  /** https://llmstxt.org: a summary, then every page with one line about it. */
   llms(publicUrl: string): string {
     const front = this.find('/docs')!.markdown
     const [, about = ''] = /^(# .+?)\n## /s.exec(front) ?? []
@@ -88,7 +88,7 @@ export class Documentation {
   }
 }
 
-/** One page, rendered when it is first read: a start must not wait for a hundred of them. */
+/** One page, rendered when it is first read: a start must not wait for a hundred pages. */
 export class DocPage {
   /** `/docs/guides/billing`; the front page is `/docs`. */
   readonly path: string
@@ -97,7 +97,7 @@ export class DocPage {
   readonly #files: ReadonlySet<string>
   #rendered: Rendered | undefined
 
-  /** `files` are those that it may link to. */
+  /** `files`: the files that the page may link to. */
   constructor(file: string, markdown: string, files: ReadonlySet<string>) {
     this.path = pathOf(file)
     this.markdown = markdown
@@ -127,7 +127,7 @@ export class DocPage {
   }
 }
 
-/** Where a page is served as Markdown. */
+/** The path at which a page is served as Markdown. */
 export function markdownPath(path: string): string {
   return `${path === '/docs' ? '/docs/index' : path}.md`
 }
@@ -169,7 +169,7 @@ function indexOf(pages: readonly DocPage[]): MiniSearch<Entry> {
       boost: { title: 3, heading: 4, code: 0.5 },
       combineWith: 'AND',
       prefix: true,
-      // Short words are met by too many others.
+      // Short words are similar to too many others.
       fuzzy: (word) => (word.length > 4 ? 0.2 : false),
       boostDocument: (_key, _term, fields) => audienceBoost(String(fields?.path)),
     },

@@ -30,7 +30,7 @@ const amounts: Readonly<Record<string, string>> = {
   amount: '2.5',
 }
 
-/** Values by member name, where a schema alone would give something that reads badly. */
+/** Values by member name, for members whose schema alone would give an unhelpful example. */
 const byName: Readonly<Record<string, unknown>> = {
   id: uuid,
   request_id: requestId,
@@ -65,7 +65,7 @@ const byName: Readonly<Record<string, unknown>> = {
   entries: 42,
 }
 
-/** An example of what a schema describes, with every member that it names. */
+/** An example for a schema, with every member that it names. */
 export function exampleOf(schema: Json, schemas: Schemas, name = '', depth = 0): unknown {
   if (typeof schema.$ref === 'string') return exampleOf(schemas[schema.$ref.split('/').at(-1)!]!, schemas, name, depth)
   if (schema.const !== undefined) return schema.const

@@ -13,7 +13,7 @@ import { escapeHtml } from '../page.ts'
 const languages = { sh: bash, go, http, ini, js: javascript, ts: javascript, json, python, sql, yaml }
 for (const [name, language] of Object.entries(languages)) highlighter.registerLanguage(name, language)
 
-/** Code as HTML whose `span` classes the style sheet colours. A language that is not known stays plain text. */
+/** Code as HTML with `span` classes that the style sheet colours. Code in an unknown language stays plain text. */
 export function highlight(code: string, language: string): string {
   if (!(language in languages)) return escapeHtml(code)
   return highlighter.highlight(code, { language, ignoreIllegals: true }).value

@@ -7,14 +7,14 @@ export type LayoutOptions = {
   readonly path: string
   readonly main: string
   readonly headings?: readonly Heading[]
-  /** Whether the page can be had as Markdown. */
+  /** Whether the page is also available as Markdown. */
   readonly hasMarkdown?: boolean
   readonly query?: string
 }
 
 /**
- * Every page of the documentation: navigation on the left, the page's own headings on the right. It is complete without a script;
- * `/docs/site.js` adds copy buttons, tabs, the theme switch and results while typing.
+ * Every page of the documentation: navigation on the left, the page's own headings on the right. It works without JavaScript;
+ * `/docs/site.js` adds copy buttons, tabs, the theme switch and search results while typing.
  */
 export function layout({ navigation }: Pick<Documentation, 'navigation'>, options: LayoutOptions): string {
   const { title, path, main, headings = [], hasMarkdown = false, query = '' } = options

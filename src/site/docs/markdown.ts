@@ -4,7 +4,7 @@ import { highlight } from './highlight.ts'
 
 export type Heading = { readonly level: number; readonly id: string; readonly text: string }
 
-/** What stands under one heading, for the search: prose and code apart, because only prose makes a readable excerpt. */
+/** The content under one heading, for the search. Prose and code are separate, because only prose makes a readable excerpt. */
 export type Section = { readonly heading: string; readonly id: string; readonly text: string; readonly code: string }
 
 export type Rendered = {
@@ -28,11 +28,11 @@ const tabLabels: Readonly<Record<string, string>> = {
 }
 
 const parser = new MarkdownIt({ html: false, linkify: false, typographer: false, maxNesting: nestingMax })
-// Links are checked once they are resolved.
+// Accept every link here: links are checked after they are resolved.
 parser.validateLink = () => true
 parser.renderer.rules.fence = (tokens, index) => codeBlock(tokens[index]!)
 parser.renderer.rules.code_block = (tokens, index) => codeBlock(tokens[index]!)
-// Wide tables scroll on their own, by keyboard too, instead of making the page scroll.
+// Wide tables scroll by themselves, also by keyboard, so that the page does not scroll sideways.
 parser.renderer.rules.table_open = () => '<div class="table" tabindex="0"><table>\n'
 // Our Content-Security-Policy allows no inline styles.
 for (const cell of ['th_open', 'td_open'])
@@ -62,7 +62,7 @@ export function renderCode(code: string, language: string): string {
   return `<pre tabindex="0"><code class="language-${escapeHtml(language)}">${highlight(code, language)}\n</code></pre>\n`
 }
 
-/** The same call in several languages, as tabs. Without a script the blocks stand below each other, each with its label. */
+/** The same call in several languages, as tabs. Without JavaScript the blocks follow each other, each with its label. */
 export function renderTabs(blocks: readonly { readonly language: string; readonly code: string }[]): string {
   const labelled = blocks.map(({ language, code }) => captioned(language, renderCode(code, language)))
   return `<div class="tabs">\n${labelled.join('')}</div>\n`
@@ -104,7 +104,7 @@ function blank(token: Token): void {
   token.content = ''
 }
 
-/** Gives each heading its id: the one written as `{#id}` behind it, or one made of its words. */
+/** Gives each heading its id: the one written as `{#id}` after it, or one made of its words. */
 function identifyHeadings(tokens: readonly Token[]): readonly Heading[] {
   const headings: Heading[] = []
   for (const [index, token] of tokens.entries()) {
@@ -133,7 +133,7 @@ function uniqueId(text: string, taken: readonly Heading[]): string {
   return id
 }
 
-/** What is known of a code block that is one of several tabs. */
+/** Marks a code block as one of several tabs. */
 type Tab = { readonly isFirst: boolean; readonly isLast: boolean }
 
 /** Adjacent code blocks in different languages of `tabLabels` show the same call: they become one group of tabs. */

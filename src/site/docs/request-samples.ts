@@ -7,7 +7,7 @@ type Written = { readonly request?: unknown; readonly response?: unknown; readon
 
 const question = { model: 'gpt-5.6-terra', messages: [{ role: 'user', content: 'What is a penny?' }], max_tokens: 400 }
 
-/** Examples written by hand, by operation, where one made from the schema would not show what matters. */
+/** Handwritten examples by operation, for operations where an example made from the schema would not show what matters. */
 export const writtenExamples: Readonly<Record<string, Written>> = {
   createChatCompletion: {
     request: question,
@@ -153,7 +153,7 @@ console.log(await response.json())`,
   }
 }
 
-/** The variable that holds the base address, and the path behind it with example values for its parameters. */
+/** The variable with the base address, and the path after it, with example values for its parameters. */
 function addressOf({ path, operation }: DocumentedRoute): { readonly variable: string; readonly path: string } {
   const filled = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
     const schema = operation.parameters?.find((candidate) => candidate.name === name)?.schema

@@ -15,7 +15,7 @@ export type DocsOptions = {
   readonly documentation: Documentation
   /** The text of openapi.json. */
   readonly openApi: string
-  /** The address of a font of the dashboard's build, by the beginning of its file's name. */
+  /** The path of a font from the dashboard's build, by the beginning of its file name. */
   readonly fontPath: (name: string) => string | undefined
 }
 
@@ -23,7 +23,7 @@ const queryMax = 200
 const markdownType = 'text/markdown; charset=utf-8'
 const htmlType = 'text/html; charset=utf-8'
 
-/** The documentation, from our own origin: pages, the same as Markdown, the API reference, a search. */
+/** Serves the documentation from our own origin: pages, their Markdown, the API reference and a search. */
 export function routeDocs(app: Hono<HonoBindings>, { site, documentation, openApi, fontPath }: DocsOptions): void {
   const style = docsStyle({ text: fontPath('geist-latin'), code: fontPath('geist-mono-latin') })
   const script = readFileSync(new URL('site.js', import.meta.url), 'utf8')
@@ -82,7 +82,7 @@ export function routeDocs(app: Hono<HonoBindings>, { site, documentation, openAp
   }
 }
 
-/** Made when it is first asked for, so that a start does not wait for it. */
+/** Computed when it is first needed, so that a start does not wait for it. */
 function once<Value>(make: () => Value): () => Value {
   let made: Value | undefined
   return () => {
@@ -105,7 +105,7 @@ function optionsOf({ title, path, html, headings }: DocPage): LayoutOptions {
   return { title, path, main: html, headings, hasMarkdown: true }
 }
 
-/** The front page shows each of its sections as a card. */
+/** The front page shows each section as a card. */
 function asCards(html: string): string {
   const [intro, ...sections] = html.split(/(?=<h2 )/)
   return `${intro}<div class="cards">${sections.map((section) => `<section>${section}</section>`).join('\n')}</div>`

@@ -1,4 +1,4 @@
-/** The look of the dashboard, in the few rules that a page of text needs. Fonts are those of its build, where there is one. */
+/** The look of the dashboard, reduced to what a page of text needs. Uses the fonts of the dashboard's build, if there is one. */
 export function docsStyle(fonts: { readonly text: string | undefined; readonly code: string | undefined }): string {
   return `${face('Geist', fonts.text)}${face('Geist Mono', fonts.code)}${rules}`
 }

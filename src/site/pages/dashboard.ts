@@ -2,13 +2,13 @@ import { createHash } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { extname, join, relative, sep } from 'node:path'
 
-/** A file of the built dashboard, as it is sent. */
+/** A file of the built dashboard, ready to be sent. */
 export type Asset = {
   readonly body: Buffer
   readonly type: string
   readonly etag: string
   readonly encoding: 'br' | 'gzip' | undefined
-  /** Its name has a hash of its content: it can be kept for ever. */
+  /** Its name contains a hash of its content, so it can be cached permanently. */
   readonly immutable: boolean
 }
 
@@ -31,8 +31,8 @@ const bytesMax = 64 * 1024 * 1024
 const hashedName = /-[A-Za-z0-9_-]{8,}\.\w+$/
 
 /**
- * The built dashboard, read once into memory: a few files that never change while the service runs. What is asked for is
- * looked up by name and never opened by path, so no name leads out of the folder.
+ * The built dashboard, read once into memory: a few files that never change while the service runs. Requested files are looked up by name
+ * and never opened by path, so no name leads out of the folder.
  */
 export class Dashboard {
   readonly #assets: ReadonlyMap<string, Variants>
@@ -41,7 +41,7 @@ export class Dashboard {
     this.#assets = assets
   }
 
-  /** Undefined when it was not built. */
+  /** Undefined when the dashboard was not built. */
   static load(folder: string): Dashboard | undefined {
     if (!existsSync(join(folder, 'index.html'))) return undefined
     const files = readFolder(folder)
@@ -59,7 +59,7 @@ export class Dashboard {
     return new Dashboard(assets)
   }
 
-  /** The path of the first file whose name begins so and ends so; names have a hash in between. */
+  /** The path of the first file with this prefix and suffix; file names have a hash in between. */
   pathOf(prefix: string, suffix: string): string | undefined {
     return [...this.#assets.keys()].find((path) => path.startsWith(prefix) && path.endsWith(suffix))
   }
@@ -73,7 +73,7 @@ export class Dashboard {
     return variants.plain
   }
 
-  /** The one HTML file: its script reads the address and shows that page. */
+  /** The only HTML file: its script reads the address and shows that page. */
   page(acceptEncoding: string): Asset {
     return this.find('/index.html', acceptEncoding)!
   }

@@ -155,7 +155,7 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
   internal_error: ['An error on our side.', 'Contact us with the request id.'],
 }
 
-/** Codes that no response has: they appear in the request log, which links here. */
+/** Codes that appear only in the request log, which links here, and in no response. */
 export const rowCodes = ['cancel_allowance_spent', 'interrupted'] as const
 
 const rowExplanations: Readonly<Record<(typeof rowCodes)[number], string>> = {
@@ -165,7 +165,7 @@ const rowExplanations: Readonly<Record<(typeof rowCodes)[number], string>> = {
     'The service stopped while the request was running. The output up to the last checkpoint was charged; the rest of the hold was released.',
 }
 
-/** The page that the `doc_url` of every error points at, as Markdown: a page of the documentation like the others. */
+/** The page that the `doc_url` of every error points to, as Markdown. */
 export function errorsMarkdown(): string {
   const sections = errorCodes.map((code) => {
     const [cause, remedy] = explanations[code]

@@ -1,6 +1,6 @@
 import { escapeHtml, page } from '../page.ts'
 
-/** A plain page at the service's own address, until the dashboard is served there. */
+/** A plain page at the service's address, for an installation without a built dashboard. */
 export function homePage(publicUrl: string): string {
   const url = escapeHtml(publicUrl)
   return page(

@@ -9,7 +9,7 @@ const examples = [
   { name: 'A coding agent’s turn', input: 40_000, output: 1_500 },
 ] as const
 
-/** The price page of the documentation, as Markdown: what this installation offers, at what it charges. */
+/** The price page of the documentation, as Markdown: the models of this installation and their prices. */
 export function modelsMarkdown(prices: PriceList): string {
   const models = [...prices.models.values()]
   const amount = (atomic: bigint) => format(fromAtomic(atomic))
@@ -45,7 +45,7 @@ ${costs.join('\n')}
 `
 }
 
-/** Not `toLocaleString`: at the start of a process, that loads the rules of all languages. */
+/** Not `toLocaleString`: its first call loads the rules of all languages, which slows the start of the process. */
 function withCommas(count: number): string {
   return String(count).replaceAll(/\B(?=(\d{3})+$)/g, ',')
 }
