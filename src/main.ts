@@ -113,5 +113,5 @@ try {
   else process.stderr.write(`penny: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`)
   process.exitCode = error instanceof CommandError ? error.exitCode : 1
 }
-// From here on a signal may kill this process, with nothing left to do (bin/runtime.mjs).
+// Nothing is left to do: from here on a signal may kill this process (bin/runtime.mjs).
 if (process.connected) process.send?.({ exitCode: process.exitCode }, undefined, {}, () => {})

@@ -8,8 +8,8 @@ import { loadMasterKey } from '../signer/master-key.ts'
 import { CommandError, type Invocation } from './command.ts'
 
 /**
- * Prints the custodial key of one account, from the master key alone: no database, no service, no network. With it the balance can be
- * withdrawn from the gateway's contract without the service.
+ * Prints the custodial key of one account, from the master key alone: no database, no service, no network. The key can withdraw the
+ * balance from the gateway's contract without the service.
  */
 export async function printAccountKey({ words: [, id = ''], options, config, output }: Invocation): Promise<number> {
   const account = id.toLowerCase()
@@ -25,7 +25,7 @@ export async function printAccountKey({ words: [, id = ''], options, config, out
   return 0
 }
 
-/** Never creates a master key: the account keys of a new one would belong to no account. */
+/** Never creates a master key: keys derived from a new one would belong to no account. */
 async function masterKeyOf({ dataDir, masterKey }: Config): Promise<Buffer> {
   if (masterKey === undefined && !existsSync(join(dataDir, 'master.key'))) {
     throw new CommandError(

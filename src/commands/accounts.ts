@@ -63,7 +63,7 @@ export const accountsCommand: Command = {
   wordsMax: 2,
   async run(invocation) {
     const [verb = 'list'] = invocation.words
-    // Works without a database, for the case that everything else is lost.
+    // Works without a database, in case everything else is lost.
     if (verb === 'key') return printAccountKey(invocation)
     const action = actions[verb]
     if (action === undefined)
@@ -89,7 +89,7 @@ const actions: Readonly<Record<string, (database: Database, invocation: Invocati
 export async function printAccounts(database: Database, output: Output): Promise<void> {
   const pages = pageAccounts(database)
   if (output.json) {
-    // Written as they are read: there may be more accounts than memory.
+    // Each account is written as soon as it is read: all of them may not fit into memory.
     let before = '[\n'
     for await (const page of pages) {
       for (const account of page) {
@@ -137,7 +137,7 @@ async function resume(database: Database, { words: [, id], output }: Invocation)
   ])
 }
 
-/** The row for programs, sentences for people. */
+/** Prints the row for programs, sentences for people. */
 async function report(database: Database, account: Account, output: Output, lines: readonly string[]): Promise<void> {
   if (output.json) printRows(output, [describe((await findAccount(database, account.partition, account.id))!)])
   else output.write(`${lines.join('\n')}\n`)

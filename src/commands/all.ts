@@ -1,6 +1,6 @@
 import type { Command } from './command.ts'
 
-/** Every command by name, in the order of the help. Each is loaded when it runs: all of them are most of the service. */
+/** Every command by name, in the order of the help. Each is loaded when it runs: together they import most of the service. */
 export const commands: Readonly<Record<string, { readonly summary: string; load(): Promise<Command> }>> = {
   start: {
     summary: 'start the service and everything it needs',

@@ -5,7 +5,7 @@ import type { SandboxFile } from './sandbox-file.ts'
 export type Announcement = {
   readonly spendable: Usdc
   readonly model: string
-  /** The output is kept, as a journal or a container's log keeps it. */
+  /** The output is stored, for example in a journal or a container's log. */
   readonly hidesSecrets: boolean
 }
 

@@ -20,7 +20,7 @@ import { writeNewFile, writeToStandardOutput } from './write-new-file.ts'
 export const archiveCommand: Command = {
   usage: [
     ['penny archive', 'List the sealed months'],
-    ['penny archive seal 2026-09', 'Audit the requests of a month a last time and store their totals'],
+    ['penny archive seal 2026-09', 'Audit the requests of a month one last time and store their totals'],
     [
       'penny archive export 2026-09 FILE',
       'Write the requests of a sealed month to a new file and verify it. "-" writes to standard output',

@@ -23,7 +23,7 @@ const shown = [
 export const balanceCommand: Command = {
   usage: [
     ['penny balance', 'Balance of the only account, or of the demo account of the sandbox'],
-    ['--account ID|NAME', 'Another account'],
+    ['--account ID|NAME', 'Account to show'],
   ],
   options: { account: { type: 'string' } },
   async run({ options, config, output }) {

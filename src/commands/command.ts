@@ -8,21 +8,21 @@ export type Invocation = {
   readonly output: Output
 }
 
-/** The calls of a command, each followed by its options: what to type, and what it does. `--help` lays them out. */
+/** The forms of a command, each followed by its options: what to type, and what it does. `--help` prints them. */
 export type CommandUsage = readonly (readonly [term: string, description: string])[]
 
 export type Command = {
-  /** Whose environment it reads; the service's by default. */
+  /** The process whose environment it reads; default: the service. */
   readonly reader?: ConfigReader
   readonly usage: CommandUsage
-  /** The options it takes beside the ones of every command. */
+  /** Its options, besides those of every command. */
   readonly options: Readonly<Record<string, { readonly type: 'string' | 'boolean' }>>
-  /** The first words it takes, for the completion of shells. */
+  /** The first words it accepts, for shell completion. */
   readonly verbs?: readonly string[]
-  /** Number of words; default 0. Unused words are refused: they may be meant as an account's name. */
+  /** Number of words; default 0. Unused words are refused: the user may have meant an account's name. */
   readonly wordsMax?: number
   run(invocation: Invocation): Promise<number>
-  /** In place of `run` when the environment cannot be read; without it, the command fails with the error's one line. */
+  /** Called instead of `run` when the environment is invalid. Without it, the command fails with the error's message. */
   withoutConfig?(error: Error, output: Output): Promise<number>
 }
 
@@ -33,7 +33,7 @@ export const commonOptions = { json: { type: 'boolean' }, help: { type: 'boolean
 export type Output = {
   readonly json: boolean
   readonly color: boolean
-  /** Columns of the terminal; undefined where the output is none. */
+  /** Columns of the terminal; undefined when the output is not a terminal. */
   readonly width: number | undefined
   write(text: string): void
 }

@@ -93,7 +93,7 @@ function completeFish(table: readonly Words[]): string {
   return `${lines.join('\n')}\n`
 }
 
-/** Within single quotes only the quote itself needs care; the apostrophes of our sentences are typographic. */
+/** Within single quotes, only a single quote must be replaced. Our sentences use typographic apostrophes. */
 function quoteSingle(text: string): string {
   return text.replaceAll("'", '’')
 }

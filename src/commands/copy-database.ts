@@ -16,7 +16,7 @@ import { createProgress } from './progress.ts'
 import { withEmbeddedPostgres } from './with-database.ts'
 
 const ledgerSchema = 'public'
-/** Each database has its own of these. */
+/** Tables that each database keeps for itself; they are not copied. */
 const ownTables = ['migrations', 'function_versions', 'database_copy']
 const statementMaxMs = 600_000
 
@@ -93,8 +93,8 @@ type Pair = {
 }
 
 /**
- * The order matters: from the first change on, the target is marked as unfinished. The source is marked as copied before the mark of
- * the target goes, so that at no moment both can be used.
+ * The order matters. The target is marked as unfinished before anything in it is changed. The source is marked as copied before the
+ * target's mark is removed, so the two can never both be used.
  */
 async function copyInto(pair: Pair, config: Config, onProgress: (line: string) => void): Promise<CopiedRows> {
   const { source, sourceUrl, target, targetUrl } = pair
@@ -123,7 +123,7 @@ async function readSchemas(source: Database): Promise<readonly string[]> {
 
 async function refuseSource({ source, sourceUrl, target, targetUrl }: Pair, schemas: readonly string[]): Promise<void> {
   const marker = await findCopyMarker(source)
-  // Interrupted at its last step, the copy is made again.
+  // The copy was interrupted at its last step: it is repeated.
   const isUnfinished = marker?.other === nameOf(targetUrl) && (await findCopyMarker(target))?.side === 'target'
   if (marker !== undefined && !isUnfinished)
     throw new CommandError(
@@ -140,7 +140,7 @@ async function refuseSource({ source, sourceUrl, target, targetUrl }: Pair, sche
     )
 }
 
-/** Empty, or left by a copy that was interrupted. */
+/** Throws unless the target is empty, or was left by an interrupted copy. */
 async function refuseTarget(target: Database, targetUrl: string): Promise<void> {
   const [found] = await target.query<{ schema: string | null; encoding: string; tables: string[]; citus: boolean }>(
     `select current_schema() as schema, current_setting('server_encoding') as encoding,
@@ -176,7 +176,7 @@ async function withDatabase<Result>(url: string, work: (database: Database) => P
   }
 }
 
-/** Without the password. */
+/** Hosts and database of a URL, without user and password. */
 function nameOf(url: string): string {
   const { servers } = readDatabaseServers(url)
   const [, database = ''] = /^[^/]*\/\/[^/]*\/([^?#]*)/.exec(url) ?? []

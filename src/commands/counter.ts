@@ -1,4 +1,4 @@
-/** A running count on one line of the terminal, for work on many rows. */
+/** Shows a running count on one line of the terminal, for work on many rows. */
 export type CountLine = {
   show(count: bigint): void
   /** Clears the line. */

@@ -14,7 +14,7 @@ const depositsMax = 100
 export const depositCommand: Command = {
   usage: [
     ['penny deposit', 'Show the deposit address and the latest deposits with their steps'],
-    ['--account ID|NAME', 'Another account'],
+    ['--account ID|NAME', 'Account to show'],
   ],
   options: { account: { type: 'string' } },
   async run({ options, config, output }) {

@@ -1,6 +1,6 @@
 const distanceMax = 2
 
-/** The known word that is nearest to a mistyped one; undefined when none is near. */
+/** The known word that is most similar to a mistyped one; undefined when none is similar. */
 export function didYouMean(typed: string, known: readonly string[]): string | undefined {
   const near = known
     .map((word) => ({ word, distance: word.startsWith(typed) && typed.length > 1 ? 1 : distanceOf(typed, word) }))
@@ -8,7 +8,7 @@ export function didYouMean(typed: string, known: readonly string[]): string | un
   return near.toSorted((left, right) => left.distance - right.distance)[0]?.word
 }
 
-/** Letters to add, drop, replace or swap with their neighbour. */
+/** The edit distance: letters to add, drop, replace or swap with their neighbour. */
 function distanceOf(left: string, right: string): number {
   const rows = Array.from({ length: left.length + 1 }, (_, row) => Array<number>(right.length + 1).fill(row))
   for (let column = 0; column <= right.length; column += 1) rows[0]![column] = column

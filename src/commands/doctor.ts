@@ -44,7 +44,7 @@ async function examine(config: Config): Promise<readonly Finding[]> {
   return found.flat()
 }
 
-/** The sandbox's service says where it is, whatever PORT this command was given. */
+/** Uses the address that the sandbox's service stored, whatever PORT is set for this command. */
 async function checkService({ dataDir }: Config): Promise<readonly Finding[]> {
   const sandbox = readSandboxFile(dataDir)
   // A truncated file has no address.

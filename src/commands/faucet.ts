@@ -15,9 +15,9 @@ const pollMs = 100
 export const faucetCommand: Command = {
   usage: [
     ['penny faucet', 'Send 25 test USDC to the demo account'],
-    ['--amount USDC', 'Another amount'],
-    ['--account ID|NAME', 'Another account'],
-    ['--address 0x…', 'A wallet instead of an account; no account is credited'],
+    ['--amount USDC', 'Amount (default: 25)'],
+    ['--account ID|NAME', 'Account to fund (default: the demo account)'],
+    ['--address 0x…', 'Send to this wallet instead; no account is credited'],
   ],
   options: { amount: { type: 'string' }, account: { type: 'string' }, address: { type: 'string' } },
   async run({ options, config, output }) {

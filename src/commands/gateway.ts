@@ -40,7 +40,7 @@ export const gatewayCommand: Command = {
   },
 }
 
-/** The gateway has no master key to derive the seller's address from. A service on the same data folder has stored it. */
+/** The gateway has no master key to derive the seller's address from. A service on the same data folder has stored the address. */
 function findSeller(dataDir: string): string {
   const seller = findSettlementEndpoints(dataDir)?.terms.seller
   if (seller !== undefined) return seller

@@ -8,7 +8,7 @@ export function helpText(summary: string, usage: CommandUsage): string {
   return `${summary}\n\n${usageText(usage)}\n`
 }
 
-/** Terms at the left, options indented below their call, descriptions in a column of their own. */
+/** Terms are on the left, options are indented below their form, and descriptions are in their own column. */
 export function usageText(usage: CommandUsage): string {
   const lines = usage.flatMap(([term, description]) => {
     const head = `${term.startsWith('-') ? '      ' : '  '}${term}`

@@ -147,7 +147,7 @@ async function revoke(database: Database, { words: [, named], options, output }:
   output.write(output.json ? `${JSON.stringify({ id, revoked: true })}\n` : `${done}\n`)
 }
 
-/** The members of the account see in its log what the operator did. */
+/** Logs what the operator did, for the members of the account. */
 function recorded(account: AccountRef, event: AccountEvent, facts: Readonly<Record<string, unknown>>): Alongside {
   return (connection, keyId) =>
     writeAccountLog(connection, account, { event, actor: operatorActor, facts: { key_id: keyId, ...facts } })

@@ -8,7 +8,7 @@ import { CommandError } from './command.ts'
 
 /** The service that this user is logged in to, and the API key. */
 export type Login = {
-  /** Without a path. */
+  /** Scheme, host and port, without a path. */
   readonly origin: string
   readonly api_key: string
 }
@@ -31,14 +31,14 @@ export function writeLogin(config: Config, login: Login): string {
   return fileOf(config)
 }
 
-/** False when there was none. */
+/** False when there was no login. */
 export function removeLogin(config: Config): boolean {
   const exists = existsSync(fileOf(config))
   rmSync(fileOf(config), { force: true })
   return exists
 }
 
-/** Undefined without a login, and on a machine with a service of its own: there the commands are the operator's. */
+/** Undefined without a login, and on a machine with its own service: there, commands act for the operator. */
 export function findLogin(config: Config): Login | undefined {
   const hasService = findOutsideDatabase(config) !== undefined || existsSync(join(config.dataDir, 'postgres'))
   return hasService ? undefined : readLogin(config)

@@ -67,7 +67,7 @@ async function keyLogin(origin: string, given: string): Promise<Login> {
   return login
 }
 
-/** Without showing it; from standard input where that is no terminal. */
+/** Prompts without echo on a terminal; otherwise reads standard input. */
 async function askSecret(question: string): Promise<string> {
   if (process.stdin.isTTY !== true) return (await process.stdin.toArray()).join('').trim()
   process.stderr.write(question)

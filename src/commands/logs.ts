@@ -158,7 +158,7 @@ function ofRemote(row: RemoteRequest): LogLine {
 const modelWidth = 19
 const fullWidth = 112
 
-/** One line. A terminal that is too narrow for the id does without it, and without what is longer than the line. */
+/** Formats one line. On a narrow terminal, the id is left out and the line is truncated. */
 function line(row: LogLine, { color, width }: Output): string {
   const isNarrow = width !== undefined && width < fullWidth
   const tokens = row.promptTokens === null ? '' : `${row.promptTokens}+${row.completionTokens}`

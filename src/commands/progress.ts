@@ -1,7 +1,7 @@
-/** Shows the steps of a start as they begin; in a terminal the current one with a running clock. */
+/** Shows the steps of a start as they begin. In a terminal, the current step has a running clock. */
 export type Progress = {
   step(line: string): void
-  /** Ends the current line; what is printed next starts on a line of its own. */
+  /** Ends the current line, so that the next output starts on a new one. */
   end(): void
 }
 

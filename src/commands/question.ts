@@ -7,12 +7,12 @@ export const questionOptions = {
 } as const
 
 export const questionUsage: CommandUsage = [
-  ['--model NAME', 'Another model than the default'],
+  ['--model NAME', 'Model to use instead of the default'],
   ['--max-tokens N', 'Maximum length of the answer'],
   ['--no-web', 'Turn off web search and web fetch'],
 ]
 
-/** The body of a completion, of the words of the command line; of standard input where they are a single dash. */
+/** The body of a completion, from the words of the command line or, for a single dash, from standard input. */
 export async function readQuestion({ words, options }: Invocation): Promise<Record<string, unknown>> {
   const content = words.length === 1 && words[0] === '-' ? (await process.stdin.toArray()).join('') : words.join(' ')
   if (content.trim() === '')

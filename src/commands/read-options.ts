@@ -3,7 +3,7 @@ import { parseRequestId, type RequestId } from '../ledger/request-id.ts'
 import { InvalidAmountError, parse, type Usdc } from '../money/usdc.ts'
 import { CommandError } from './command.ts'
 
-/** The amount of USDC that an option gives. */
+/** Parses the amount of USDC of an option. */
 export function readAmount(option: string, text: string): Usdc {
   try {
     const amount = parse(text)
@@ -21,7 +21,7 @@ export function readAmountOrAll(option: string, text: string): Usdc | 'all' {
   return text === 'all' ? 'all' : readAmount(option, text)
 }
 
-/** The id of an order that is repeated. */
+/** Parses the id of a withdrawal, payout or adjustment that is retried. */
 export function readUuid(option: string, text: string): string {
   if (isUuid(text.toLowerCase())) return text
   throw new CommandError(`--${option} must be the UUID that the first attempt printed. Got "${text}".`, 2)
@@ -33,7 +33,7 @@ export function refuseWordAfter(verbs: readonly string[], [verb, unread]: readon
   throw new CommandError(`Unexpected argument "${unread}": ${verb} takes only options. See --help.`, 2)
 }
 
-/** A request id as the user wrote it. `usage` is the call that takes one. */
+/** Parses a request id as the user wrote it. `usage` is the form of the command. */
 export function readRequestId(text: string | undefined, usage: string): RequestId {
   const id = parseRequestId(text ?? '')
   if (id !== undefined) return id

@@ -8,13 +8,13 @@ import { type Command, CommandError, type Invocation } from './command.ts'
 import { createCounter } from './counter.ts'
 import { writeNewFile, writeToStandardOutput } from './write-new-file.ts'
 
-/** Opens the rows of the account that the options name, for as long as the work takes. */
+/** Opens the rows of the account that the options name, and closes them after `work`. */
 export type WithReceiptRows = <Result>(
   invocation: Invocation,
   work: (rows: ReceiptRows) => Promise<Result>,
 ) => Promise<Result>
 
-/** `penny receipts export`. Where the rows come from is the caller's: the command itself knows no database. */
+/** `penny receipts export`. The caller supplies the rows: the command itself uses no database. */
 export function createReceiptsCommand(withRows: WithReceiptRows): Command {
   return {
     usage: [
@@ -58,7 +58,7 @@ async function* counted(items: AsyncIterable<BundleItem>): AsyncGenerator<Bundle
   }
 }
 
-/** Verifies the file as its reader will, so that an export that proves nothing is noticed here. */
+/** Verifies the file as `penny verify` does, so that an invalid export is noticed here. */
 async function report({ output }: Invocation, file: string): Promise<number> {
   const { totals, checks } = await verifyBundle(createReadStream(file), { crypto: receiptCrypto })
   const failed = checks.filter(({ ok }) => !ok)

@@ -20,7 +20,7 @@ import { withDatabase } from './with-database.ts'
 
 const replayMsMax = 10 * 60_000
 const pollMs = 200
-/** Each costs two calls to the gateway: some minutes for an account whose missing payments are never found. */
+/** Each number takes two calls to the gateway: some minutes for an account whose missing payments are never found. */
 const gapMax = 65_536
 
 export const recoverCommand: Command = {

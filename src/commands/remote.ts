@@ -25,7 +25,7 @@ export function readOwnKey(login: Login): Promise<OwnKey> {
   return get<OwnKey>(login, '/api/key')
 }
 
-/** For what the service shows to people only. */
+/** Refuses what the service shows only to people, not to API keys. */
 export function refuseRemote({ origin }: Login, what: string, page: string): never {
   throw new CommandError(`An API key cannot ${what}. Sign in to the dashboard: ${origin}${page}`, 2)
 }
@@ -60,7 +60,7 @@ export async function printRemoteKey(login: Login, output: Output): Promise<numb
   return 0
 }
 
-/** Day by day, in UTC, newest last. */
+/** One row per day (UTC), newest last. */
 export async function printRemoteUsage(login: Login, days: number, output: Output): Promise<number> {
   if (days > remoteDaysMax) throw new CommandError(`--days must be at most ${remoteDaysMax} here. Got "${days}".`, 2)
   const today = Math.floor(Date.now() / dayMs) * dayMs
@@ -88,7 +88,7 @@ export type RemoteTail = {
   readonly show: (row: RemoteRequest) => void
 }
 
-/** The last ones, then each that ends, oldest first, until it is stopped. */
+/** Shows the latest ended requests, then each request that ends, oldest first, until it is stopped. */
 export async function tailRemote(login: Login, { last, once, show }: RemoteTail): Promise<number> {
   const stop = untilStopped()
   let rows = await readNewest(login, (read) => read.filter(isEnded).length >= last)
@@ -107,7 +107,7 @@ export async function tailRemote(login: Login, { last, once, show }: RemoteTail)
   return 0
 }
 
-/** The newest requests first, page by page, until they are enough. */
+/** Reads the newest requests, page by page, until `isEnough`. */
 async function readNewest(
   login: Login,
   isEnough: (rows: readonly RemoteRequest[]) => boolean,

@@ -1,10 +1,10 @@
 import type { LimitWindow } from '../identity/api-keys.ts'
 
-// A month of a small team's traffic, made up. Pure: the same random numbers give the same plan.
+// A made-up month of a small team's traffic. Pure: the same random numbers give the same plan.
 
 export type PlannedRequest = {
   readonly atMs: number
-  /** Of `plannedKeys`. */
+  /** Index in `plannedKeys`. */
   readonly key: number
   readonly model: string
   readonly stream: boolean
@@ -26,7 +26,7 @@ export type PlannedKey = {
   readonly models: readonly string[]
 }
 
-/** The nightly batch has a limit that it reaches: some of its requests are refused by the ledger itself. */
+/** The nightly batch reaches its limit, so the ledger refuses some of its requests. */
 export const plannedKeys: readonly PlannedKey[] = [
   {
     name: 'Web app',
@@ -43,13 +43,13 @@ const dayMs = 86_400_000
 const hourMs = 3_600_000
 const batchHour = 2
 
-/** In order of time, all before `nowMs`. */
+/** Ordered by time, all before `nowMs`. */
 export function planTraffic(days: number, perDay: number, nowMs: number, random: () => number): PlannedRequest[] {
   const firstDay = Math.floor(nowMs / dayMs) * dayMs - (days - 1) * dayMs
   const plan = Array.from({ length: days }, (_, day) => {
     const start = firstDay + day * dayMs
     const isWeekend = [0, 6].includes(new Date(start).getUTCDay())
-    // Growing a little over the month, less on weekends, never quite the same.
+    // Traffic grows over the month, is lower on weekends, and varies.
     const count = perDay * (0.7 + (0.6 * day) / days) * (isWeekend ? 0.4 : 1.1) * (0.8 + 0.4 * random())
     return Array.from({ length: Math.max(1, Math.round(count)) }, () => planRequest(start, random))
   })

@@ -11,7 +11,7 @@ import { fromAtomic, zero } from '../money/usdc.ts'
 import type { PlannedRequest } from './replay-plan.ts'
 
 export type ReplayerParts = {
-  /** With one connection: the clock is a setting of its session. */
+  /** Must have one connection only: the clock is a setting of its session. */
   readonly database: Database
   readonly holds: Holds
   readonly node: string
@@ -21,13 +21,12 @@ export type ReplayerParts = {
 
 const leaseMs = 60_000
 const renewMs = 15_000
-/** How far the bound of the input is above what is charged. */
+/** Ratio of the quoted input bound to the charged input. */
 const inputBoundFactor = 1.5
 
 /**
- * Runs requests through the ledger at instants of the past. The ledger's functions read `clock_timestamp()`. For this session alone,
- * a function of that name in a schema of ours is found before PostgreSQL's own: no function of the ledger knows of it, and no other
- * session is affected.
+ * Runs requests through the ledger at past times. The ledger's functions call `clock_timestamp()`. Only in this session, the search path
+ * finds our own function of that name before PostgreSQL's, so neither the ledger's functions nor other sessions change.
  */
 export class Replayer {
   readonly #parts: ReplayerParts

@@ -31,7 +31,7 @@ export const requestsCommand: Command = {
   },
 }
 
-/** The story of a request's money, as a bill. */
+/** Explains a request's money, as a bill. */
 export function explain(request: RenderedRequest): string {
   const { id, status, model, created_at: createdAt, latency, error, usage, cost } = request
   const lines = [
@@ -56,7 +56,7 @@ export function explain(request: RenderedRequest): string {
   return lines.join('\n')
 }
 
-/** Which payment on chain covers the request, and how it stands. */
+/** The on-chain payment that covers the request, and its state. */
 function paymentWords({ status, settlement: { state, payment, reason, tx_hash: txHash } }: RenderedRequest): string {
   if (status === 'held') return 'none yet, the request is open'
   if (state === 'none') return 'none, nothing was charged'
@@ -90,7 +90,7 @@ function roundingLine({
     : exact
 }
 
-/** A call is priced as a million are. */
+/** A price per call counts as a price per million calls, so that all lines have the same unit. */
 function priced({ units, per_million: perMillion, per_call: perCall }: Line): PricedLine {
   return { units, perMillion: perMillion === undefined ? parse(perCall ?? '0') * 1_000_000n : parse(perMillion) }
 }

@@ -3,8 +3,8 @@ import { reasonOf } from '../errors.ts'
 import { CommandError, type Output } from './command.ts'
 
 /**
- * Runs a command's work that moves money once per id. Prints the id first: when the command is killed or loses the database, only the
- * same id makes a retry safe.
+ * Runs a command's work that moves money once per id. Prints the id first: after the command was killed or lost the database, a retry is
+ * safe only with the same id.
  */
 export async function withRetryId<Result>(
   what: 'adjustment' | 'withdrawal',

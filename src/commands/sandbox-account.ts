@@ -22,7 +22,7 @@ export type SandboxAccount = {
 }
 
 const linkSecondsMax = 24 * 60 * 60
-/** Usually seconds. On a machine with a load of 20 it took more than a minute, and aborting the start does not help then. */
+/** Funding takes seconds. On a machine with a load of 20 it took more than a minute; aborting the start would not help. */
 const fundingMsMax = 5 * 60_000
 const pollMs = 50
 

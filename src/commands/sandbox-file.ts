@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { writePrivateFile } from '../process/private-file.ts'
 
-/** What a service in the sandbox leaves in its data folder for programs: where it is, and a key to spend with. */
+/** What a sandbox service stores in its data folder for programs: its address, and an API key with test money. */
 export type SandboxFile = {
   /** Ends in /v1. */
   readonly base_url: string

@@ -41,7 +41,7 @@ export const sandboxCommand: Command = {
     ],
     ['--days N', `Number of days, 1 to ${daysMax} (default: 30)`],
     ['--per-day N', 'Requests on an average day (default: 40)'],
-    ['--seed N', 'Another set of random numbers (default: 1)'],
+    ['--seed N', 'Seed of the random numbers (default: 1)'],
   ],
   options: { days: { type: 'string' }, 'per-day': { type: 'string' }, seed: { type: 'string' } },
   verbs: ['fail', 'replay'],

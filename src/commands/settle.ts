@@ -5,7 +5,7 @@ import { type Command, CommandError } from './command.ts'
 import { printRows } from './table.ts'
 import { withDatabase } from './with-database.ts'
 
-/** What a state means where its name does not say it. */
+/** Explanations of states whose name alone is unclear. */
 const stateWords: Readonly<Record<string, string>> = {
   unpaid: 'unpaid (accounts with charges that no payment covers yet)',
 }

@@ -46,7 +46,7 @@ export const startCommand: Command = {
         output.write(announcementOf(service, demo, hidesSecrets, output))
       })
       await Promise.race([announced, aborted(signals.stop)])
-      // An announcement that a signal has cut short fails once the database is gone.
+      // If a signal interrupted the announcement, it fails once the database has stopped.
       announced.catch(() => {})
       await notifySystemd(config, '--ready')
     } catch (error) {

@@ -4,7 +4,7 @@ import type { Output } from './command.ts'
 export type Row = Readonly<Record<string, string | number | null>>
 
 export type TableOptions = {
-  /** Columns that a narrow terminal does without, the least important first. */
+  /** Columns that are left out on a narrow terminal, least important first. */
   readonly omit?: readonly string[]
 }
 
@@ -55,7 +55,7 @@ function readColumn(name: string, rows: readonly Row[], isShort: boolean): Colum
   const cells = values.map((value) => {
     if (value === null) return '–'
     if (isNumber) return withDecimals(String(value), decimals)
-    // Customers choose names: none may move the cursor.
+    // Customers choose names, so control characters are replaced: they could move the cursor.
     const text = String(value).replaceAll(/\p{Cc}/gu, '\uFFFD')
     return isShort ? shorten(text) : text
   })
@@ -69,7 +69,7 @@ function withDecimals(text: string, decimals: number): string {
   return `${whole}.${fraction.padEnd(decimals, '0')}`
 }
 
-/** The beginning of an id names it well enough (every command takes it), and minutes are exact enough for a time. */
+/** Shortens ids, whose beginning every command accepts, and times, for which minutes are exact enough. */
 function shorten(text: string): string {
   if (isUuid(text)) return text.slice(0, 8)
   if (/^\d{4}-\d{2}-\d{2}T[\d:.]+Z$/.test(text)) return text.slice(0, 16).replace('T', ' ')
@@ -102,11 +102,11 @@ function totalOf(columns: readonly Column[]): number {
 }
 
 const graphemes = new Intl.Segmenter()
-// What a terminal draws over two columns: Chinese, Japanese, Korean, full-width forms and emoji.
+// Characters that take two columns: Chinese, Japanese, Korean, full-width forms and emoji.
 const wide =
   /[\u1100-\u115f\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u
 
-/** How many columns of a terminal a text takes. */
+/** The number of terminal columns that a text takes. */
 export function widthOf(text: string): number {
   let width = 0
   for (const { segment } of graphemes.segment(text)) width += wide.test(segment) ? 2 : 1

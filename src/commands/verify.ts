@@ -41,7 +41,7 @@ export const verifyCommand: Command = {
 type Trust = { readonly issuer: Address | undefined; readonly onChain: PaymentOnChain | undefined }
 
 type Verdict = {
-  /** Whether the file is proved: nothing is wrong, and nothing that was asked for is still to come. */
+  /** Whether the file is proven: no check failed, and no requested check is still pending. */
   readonly ok: boolean
   readonly checks: readonly Check[]
   readonly summary: string
@@ -82,7 +82,7 @@ const batchSettled = parseAbiItem(
 )
 const paymentSettled = parseAbiItem('event PaymentSettled(address indexed payer, bytes32 nonce, uint256 value)')
 
-/** Undefined when the gateway's contract settled the payment, in the batch and the transaction that it names; else what is wrong. */
+/** Undefined when the gateway's contract settled the payment in the named batch and transaction; otherwise the problem. */
 type PaymentOnChain = (payment: BatchedPayment, domain: ReceiptDomain) => Promise<string | undefined>
 
 function createPaymentOnChain(rpcUrl: string): PaymentOnChain {
@@ -124,7 +124,7 @@ function isOf({ payer, nonce, value }: SignedPayment, settled: SettledArguments)
 
 const receiptBytesMax = 1_048_576
 
-/** A bundle says so in its first line; a receipt may be written over several. */
+/** The first line of a bundle identifies it; a receipt may span several lines. */
 async function isBundle(file: string): Promise<boolean> {
   const start = await readStart(file, lineLengthMax)
   try {
@@ -178,7 +178,7 @@ function isOnItsWay(payment: SignedPayment): boolean {
   return payment.batch === undefined && needsTransfer(payment)
 }
 
-/** A file names its own issuer: whether that is the right one, only its reader can say. */
+/** A file names its own issuer. Only its reader knows whether that is the right one. */
 function notChecked({ issuer, onChain }: Trust): string {
   const left = [
     ...(issuer === undefined ? ['the issuer (--issuer)'] : []),

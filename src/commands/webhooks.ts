@@ -159,7 +159,7 @@ async function receive(
       ? 'it came too early'
       : findForgery(known, incoming.headers, body, Math.floor(Date.now() / 1000))
   outgoing.writeHead(forgery === undefined ? 204 : 401).end()
-  // Prints nothing of an unverified message.
+  // Prints nothing from an unverified message.
   if (forgery !== undefined)
     output.write(output.json ? `${JSON.stringify({ refused: forgery })}\n` : `refused: ${forgery}\n`)
   else if (output.json) output.write(`${body}\n`)

@@ -3,7 +3,7 @@ import { type Account, findAccountsNamed, pageAccounts } from '../ledger/account
 import { findDemoAccount } from '../ledger/demo-account.ts'
 import { CommandError } from './command.ts'
 
-/** The account with that id or name. Without a name: the only account, or the sandbox's. */
+/** The account with that id or name. Without either: the only account, or the sandbox's demo account. */
 export async function whichAccount(database: Database, named: string | boolean | undefined): Promise<Account> {
   const isNamed = typeof named === 'string'
   const [only, another] = isNamed ? await findAccountsNamed(database, named) : await findUnnamed(database)

@@ -6,7 +6,7 @@ import { CommandError } from './command.ts'
 
 const expectedCodes = ['ENOENT', 'EACCES', 'EISDIR', 'ENOSPC', 'EDQUOT', 'EROFS', 'ENOTDIR']
 
-/** Writes a file that only its owner can read. Refuses to overwrite; removes its own file when it cannot be written to the end. */
+/** Writes a file that only its owner can read. Refuses to overwrite a file; removes its own when it cannot be written completely. */
 export async function writeNewFile(text: Readable, file: string): Promise<void> {
   let isOurs = false
   const target = createWriteStream(file, { flags: 'wx', mode: 0o600, flush: true }).once('open', () => (isOurs = true))

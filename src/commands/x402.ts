@@ -13,10 +13,10 @@ import { readSandboxFile } from './sandbox-file.ts'
 
 const creditMsMax = 60_000
 const pollMs = 100
-/** Beside what is deposited: the wallet pays its own gas. */
+/** In addition to the deposit: the wallet pays its own gas. */
 const gas = parse('1')
 
-/** Versions that were tested together: later ones may ask for packages that a registry does not have yet. */
+/** Versions that were tested together. Later ones may depend on packages that a registry does not have yet. */
 export const demoPackages = {
   openai: '7.53.0',
   viem: '2.57.1',
@@ -74,7 +74,7 @@ export const x402Command: Command = {
   },
 }
 
-/** As any wallet does it: allow the contract to take the USDC, then deposit it. */
+/** Deposits like any wallet: allow the contract to take the USDC, then call it. */
 async function depositAtGateway(endpoints: SettlementEndpoints, key: Hex, amount: Usdc): Promise<void> {
   const { rpcUrl, terms, gatewayUrl: url, gatewayToken: token } = endpoints
   const transport = http(rpcUrl)
@@ -110,7 +110,7 @@ async function depositAtGateway(endpoints: SettlementEndpoints, key: Hex, amount
 
 type Programs = { readonly program: string; readonly refund_program: string }
 
-/** Can be pasted into a shell as a whole. */
+/** The whole text can be pasted into a shell. */
 function instructionsOf({ program, refund_program }: Programs): string {
   const packages = Object.entries(demoPackages).map(([name, version]) => `${name}@${version}`)
   return `

@@ -17,7 +17,7 @@ const versionMax = 190_000
 const skewSecondsMax = 5
 const unansweredSecondsMax = 600
 
-/** Everything about the database, as far as it can be reached. Nothing is changed. */
+/** All checks of the database, as far as it can be reached. Changes nothing. */
 export async function checkDatabase(config: Config, migrationsFolder: string): Promise<readonly Finding[]> {
   const outside = findOutsideDatabase(config)
   const url = outside?.url ?? (await locateEmbeddedPostgres(config.dataDir).catch(() => undefined))
@@ -85,7 +85,7 @@ async function checkJitOfWorkers(database: Database): Promise<Finding> {
   )
 }
 
-/** Money decisions read the database's clock; people and certificates read ours. */
+/** The ledger uses the database's clock; people and certificates use this machine's. */
 async function checkClock(database: Database): Promise<Finding> {
   const before = Date.now()
   const [row] = await database.query<{ at: Date }>('select clock_timestamp() as at')
@@ -122,7 +122,7 @@ async function checkLedger(database: Database, migrationsFolder: string): Promis
   ]
 }
 
-/** On a cluster, partitions lie on different servers. */
+/** Checks every partition: on a cluster, partitions are on different servers. */
 async function checkHolds(database: Database, partitions: number): Promise<Finding> {
   const problems: string[] = []
   for (let partition = 0; partition < partitions; partition += 1) {
@@ -139,7 +139,7 @@ async function checkHolds(database: Database, partitions: number): Promise<Findi
   )
 }
 
-/** Possibly submitted and never acknowledged: only here is it unknown where the money is. */
+/** Withdrawals and payouts that may have been submitted and were never acknowledged: the only money whose place is unknown. */
 async function checkWithdrawals(database: Database): Promise<Finding> {
   const count = await countUnansweredWithdrawals(database, unansweredSecondsMax)
   if (count === 0) return ok('withdrawals', 'The gateway has answered all withdrawals and payouts.')

@@ -90,9 +90,9 @@ export function checkDisk({ dataDir }: Config): Finding {
   }
 }
 
-/** Free, or taken by the very service that is asked about. */
+/** Passes when the port is free, or in use by the service itself. */
 export async function checkPort({ host, port }: Config): Promise<Finding> {
-  if (port === 0) return ok('port', 'Any free one.')
+  if (port === 0) return ok('port', 'Any free port.')
   const problem = await tryToListen(host, port)
   if (problem === undefined) return ok('port', `${host}:${port} is free.`)
   if (problem.code === 'EADDRINUSE') {
@@ -111,7 +111,7 @@ function tryToListen(host: string, port: number): Promise<NodeJS.ErrnoException 
   })
 }
 
-/** Whether a service of ours answers at that origin. */
+/** Whether a Penny service answers at that origin. */
 export async function answersAsPenny(origin: string): Promise<boolean> {
   try {
     const response = await fetch(`${origin}/healthz`, { signal: AbortSignal.timeout(2_000) })

@@ -36,7 +36,7 @@ export function checkSettings(config: Config): readonly Finding[] {
       ),
     )
   else findings.push(ok('address', publicUrl ?? `http://localhost:${config.port}`))
-  // We speak http alone: where people use https, a proxy is between.
+  // The service itself speaks only http: an https address means that there is a proxy.
   if (publicUrl?.startsWith('https:') === true && !trustProxy)
     findings.push(
       failed(
@@ -57,7 +57,7 @@ export function checkSettings(config: Config): readonly Finding[] {
   return findings
 }
 
-/** Each provider: does it answer, does it accept the key, does it have the models that are sold from it. */
+/** For each provider: whether it answers, accepts the key, and has the models that are routed to it. */
 export async function checkProviders(config: Config): Promise<readonly Finding[]> {
   if (config.upstream === undefined && config.providersFile === undefined)
     return [skipped('upstream', 'The sandbox model is used.')]
@@ -75,7 +75,7 @@ function readRoutes(config: Config): { providers: readonly ProviderSettings[]; r
     const { providers, routes } = routingTable(config, loadCatalog(config), undefined)
     return { providers, routes: [...routes.values()].flat() }
   } catch {
-    // The check of the models reports what is wrong with a file. The one upstream can be asked all the same.
+    // The check of the models reports a mistake in a file. A single upstream can still be checked.
     return { providers: config.upstream === undefined ? [] : ownProviders(config, undefined), routes: [] }
   }
 }
@@ -125,7 +125,7 @@ async function checkProvider(
   }
 }
 
-/** One real search: the only way to know whether a key is taken. */
+/** Runs one real search: nothing else shows whether the provider accepts the key. */
 export async function checkSearch(config: Config): Promise<readonly Finding[]> {
   if (config.search === undefined) return [skipped('search', 'The sandbox search is used.')]
   return Promise.all(
@@ -214,7 +214,7 @@ async function checkGas(
   )
 }
 
-/** The data folder remembers the key it was made with: another one would give every account another address. */
+/** The data folder stores the fingerprint of its first key: another key would give every account another address. */
 export async function checkMasterKey({ dataDir, masterKey, settles, isMasterKeyIgnored }: Config): Promise<Finding> {
   if (isMasterKeyIgnored)
     return warning(
