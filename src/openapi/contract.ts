@@ -3,13 +3,12 @@ import type { Scope } from '../identity/management-keys.ts'
 import type { Role } from '../identity/roles.ts'
 
 /**
- * What a route takes and gives, and who may call it, defined once. It validates requests, types handlers and generates
- * `openapi.json`.
+ * The input and output of a route, and who may call it, defined once. Validates requests, types handlers and generates `openapi.json`.
  */
 export type Contract = Form & Admission
 
 type Form = {
-  /** Unique; it names the client function. */
+  /** Unique. Names the client function. */
   readonly operation: string
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   /** Parameters in braces: `/api/keys/{id}`. */
@@ -19,20 +18,20 @@ type Form = {
   readonly query?: z.ZodObject
   readonly headers?: z.ZodObject
   readonly body?: z.ZodType
-  /** The body is a chat request: described here, and parsed by `inference/chat-request.ts`, whose messages are the product. */
+  /** The body is a chat request. It is only described here; `inference/chat-request.ts` parses it, with its own error messages. */
   readonly isChat?: true
   /** Status 204 has no body, and so no `answer`. */
   readonly status?: 200 | 201 | 202 | 204
   readonly answer?: z.ZodType
-  /** Called by programs that have no key yet, so not only by our own pages. Pages of other sites are refused all the same. */
+  /** Called by programs without a key, not only by our own pages. Pages of other sites are refused nevertheless. */
   readonly isForPrograms?: true
-  /** Concerns the person, in whichever account the session is. */
+  /** Concerns the person, whatever the account of the session. */
   readonly isForPerson?: true
   /** Reads many rows: rates are lower, per API key and per account, and long answers count as several. */
   readonly isHeavy?: true
-  /** The answer is a file of such lines, each as `answer` describes, in place of one JSON object. */
+  /** The answer is a file with one JSON object per line, each as `answer` describes. */
   readonly linesAs?: 'application/x-ndjson'
-  /** Other forms in which the same can be had: by `Accept`, or by `?format=`. */
+  /** Other formats of the answer, selected by `Accept` or `?format=`. */
   readonly alsoAs?: readonly ('text/csv' | 'application/x-ndjson' | 'text/event-stream')[]
 }
 
@@ -47,7 +46,7 @@ type Admission =
       readonly access: 'session' | 'key or session' | 'sandbox'
       /** The lowest role that may call it with a session. The gate enforces it; handlers do not look at roles. */
       readonly role: Role
-      /** What a management key needs to call it. Without one, the route is for people only. */
+      /** The scope that a management key needs. Undefined: the route is for people only. */
       readonly scope?: Scope
     }
 

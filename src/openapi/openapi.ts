@@ -4,7 +4,7 @@ import { errorEnvelope } from './shapes.ts'
 
 type Json = Record<string, unknown>
 
-/** The OpenAPI 3.1 document of the routes, made from the schemas that check them. */
+/** The OpenAPI 3.1 document of the routes, generated from the schemas that validate them. */
 export function openApiDocument(contracts: readonly Contract[], version: string): Json {
   const schemas: Json = {}
   const paths: Record<string, Json> = {}
@@ -110,7 +110,7 @@ function answerOf(contract: Contract, schemas: Json): Json {
   }
 }
 
-/** A schema whose named parts stand once in the document and are referred to. */
+/** Renders a schema. Its named parts are stored once in `schemas`, and referenced. */
 function schemaOf(schema: z.ZodType, io: 'input' | 'output', schemas: Json, whole = false): unknown {
   const made = z.toJSONSchema(schema, { io, unrepresentable: 'any' }) as Json & { $defs?: Record<string, Json> }
   const { $schema: _, $defs = {}, ...own } = made
@@ -120,7 +120,10 @@ function schemaOf(schema: z.ZodType, io: 'input' | 'output', schemas: Json, whol
   return { $ref: `#/components/schemas/${own.id}` }
 }
 
-/** Named parts become components, a format needs no pattern beside it, and answers may grow new members. */
+/**
+ * Removes what the document does not need: ids, which became component names; patterns, where there is a format; and
+ * `additionalProperties` of answers, which may get new members.
+ */
 function cleaned(value: unknown, io: 'input' | 'output'): unknown {
   if (Array.isArray(value)) return value.map((member) => cleaned(member, io))
   if (typeof value !== 'object' || value === null) return value
