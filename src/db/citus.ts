@@ -2,15 +2,15 @@ import { OperatorError } from '../errors.ts'
 import type { Connection, Database } from './database.ts'
 
 // On Citus the rows of one partition lie together on one worker, in one shard of each table. Every function of the ledger touches one
-// partition and runs where it lies. The functions read three small tables besides, which each worker has a copy of. All else stays on
-// the coordinator: a table that has copies can be written only while every worker is up, and an outage of one worker must not stop
-// the accounts on the others.
+// partition and runs where it lies. The functions read three small tables besides, which each worker has a copy of. All other tables stay
+// on the coordinator: a table with copies can be written only while every worker is up, and an outage of one worker must not stop the
+// accounts on the others.
 
 const copiedTables: readonly string[] = ['prices', 'ledger_state', 'sealed_months']
 const distributedBy = 'partition'
-/** All others lie beside it. */
+/** The other distributed tables are colocated with it. */
 const firstTable = 'accounts'
-/** Runs on the coordinator: it makes tables. */
+/** Runs on the coordinator, because it creates tables. */
 const localFunctions: readonly string[] = ['create_request_months', 'renew_lease', 'refuse_earlier_calls']
 const strategy = 'by_partition'
 const statementMaxMs = 600_000
@@ -18,7 +18,7 @@ const statementMaxMs = 600_000
 export type CitusReport = { readonly workers: number; readonly tables: number; readonly functions: number }
 
 /**
- * Distributes what is not distributed yet: all tables the first time, later the tables and functions that an upgrade has added. Call
+ * Distributes tables and functions that are not distributed yet: all of them the first time, later those that an upgrade has added. Call
  * it after every migration. Returns undefined on a plain PostgreSQL, at the cost of one query.
  *
  * @throws {NoWorkersError} when the cluster has no worker for the shards
@@ -44,7 +44,7 @@ export async function hasCitus(connection: Connection): Promise<boolean> {
 }
 
 async function distribute(connection: Connection, partitions: number): Promise<CitusReport> {
-  // One process distributes, the others wait for it. "citus" in ASCII.
+  // "citus" in ASCII. One process distributes, the others wait for it.
   await connection.query('select pg_advisory_xact_lock($1)', [0x6369747573])
   const workers = await countWorkers(connection)
   const tables = await undistributedTables(connection)
@@ -84,16 +84,16 @@ async function distribute(connection: Connection, partitions: number): Promise<C
   return { workers, tables: tables.length, functions: functions.length }
 }
 
-/** In a function that takes one partition or, with null, all of them. */
+/** Found in functions that take one partition or, with null, all of them. */
 const anyPartition =
   /coalesce\(p_partition, (?:\w+\.partition|partition_of\(\w+\.\w+\)|min\(partition_of\(\w+\.\w+\)\))\)/g
 
-/** As `pg_get_functiondef` writes it. */
+/** The form in which `pg_get_functiondef` writes it. */
 const genericPlans = " SET plan_cache_mode TO 'force_generic_plan'\n"
 
 /**
- * On a cluster a call always names its partition, and Citus finds the shard quickly only where a column is compared with the parameter
- * itself: with `coalesce` a hold and its end took several times the CPU. And Citus must know the partition when it plans.
+ * On a cluster a call always names its partition. Citus finds the shard quickly only if a column is compared with the parameter itself:
+ * with `coalesce`, a hold and its end took several times the CPU time. Citus must also know the partition when it plans.
  */
 async function adaptToCluster(connection: Connection, signature: string): Promise<void> {
   const [row] = await connection.query<{ text: string }>('select pg_get_functiondef($1::regprocedure) as text', [
@@ -105,7 +105,7 @@ async function adaptToCluster(connection: Connection, signature: string): Promis
 
 /**
  * Sessions on the workers do not inherit `set jit = off` from ours. With JIT compilation there, a hold and its end took five times the
- * CPU. Citus passes the setting on to all workers, also to those that are added later. Where the role may not change the database,
+ * CPU time. Citus passes the setting on to all workers, also to those that are added later. Where the role may not change the database,
  * `penny doctor` warns.
  */
 async function turnOffJit(connection: Connection): Promise<void> {
@@ -128,7 +128,7 @@ async function countWorkers(connection: Connection): Promise<number> {
 
 type Table = { readonly name: string; readonly isCopied: boolean }
 
-/** In the order in which they must be distributed: the first table, and then those with foreign keys to it. */
+/** In the order of distribution: the first table, then those with foreign keys to it. */
 async function undistributedTables(connection: Connection): Promise<readonly Table[]> {
   const rows = await connection.query<{ name: string; has_partition: boolean }>(
     `select c.relname as name, a.attname is not null as has_partition
@@ -164,9 +164,9 @@ async function undistributedFunctions(connection: Connection): Promise<readonly 
 }
 
 /**
- * The number of shards with which the partitions are spread most evenly over the workers. Citus hashes the partition's number into
- * a range of hashes, and deals the ranges out to the workers in turn: with an arbitrary number of shards, eight partitions may well
- * lie five to three.
+ * The number of shards that spreads the partitions most evenly over the workers. Citus hashes the number of a partition into a range, and
+ * assigns the ranges to the workers in turn: with an arbitrary number of shards, two workers could get five and three of eight
+ * partitions.
  */
 async function chooseShardCount(connection: Connection, partitions: number, workers: number): Promise<number> {
   const rows = await connection.query<{ hash: number }>(
@@ -177,14 +177,14 @@ async function chooseShardCount(connection: Connection, partitions: number, work
   let best = { shards: 0, worst: Number.POSITIVE_INFINITY }
   for (let shards = Math.max(partitions, workers); shards <= Math.max(4 * partitions, 4 * workers); shards += 1) {
     const places = hashes.map((hash) => shardOf(hash, shards))
-    // Partitions on the fullest worker, and then partitions in the fullest shard, which can only be moved together.
+    // First the partitions on the fullest worker, then those in the fullest shard, which can be moved only together.
     const worst = fullest(places.map((place) => place % workers)) * partitions + fullest(places)
     if (worst < best.worst) best = { shards, worst }
   }
   return best.shards
 }
 
-/** As Citus divides the hashes, which are signed 32-bit integers. */
+/** Divides the hashes, which are signed 32-bit integers, as Citus does. */
 function shardOf(hash: number, shards: number): number {
   return Math.min(Math.floor((hash + 2 ** 31) / Math.floor(2 ** 32 / shards)), shards - 1)
 }
@@ -199,7 +199,7 @@ function fullest(places: readonly number[]): number {
 
 const costFunction = 'partitions_of_shard'
 
-/** `citus_rebalance_start` then spreads partitions, where it would by default spread shards, of which many are empty. */
+/** Makes `citus_rebalance_start` spread partitions. By default it spreads shards, many of which are empty. */
 async function setRebalanceStrategy(connection: Connection, partitions: number): Promise<void> {
   const body = `
       select count(*)::real from generate_series(0, ${partitions - 1}) as p, pg_dist_shard s

@@ -1,12 +1,12 @@
 import { OperatorError } from '../errors.ts'
 import type { Connection } from './database.ts'
 
-// A copied database must not be used twice, and a half copied one not at all: both would spend the same money again. The table marks
-// either of them from the first step of a copy to its last.
+// A database and its copy must not both be used, and an unfinished copy must not be used at all: both would spend the same money again.
+// This table marks them from the first step of a copy to the last.
 
 export type CopySide = 'source' | 'target'
 
-/** What marks the database; undefined for one in normal use. */
+/** The database's mark; undefined in normal use. */
 export async function findCopyMarker(connection: Connection): Promise<{ side: CopySide; other: string } | undefined> {
   const [found] = await connection.query<{ name: string | null }>("select to_regclass('database_copy')::text as name")
   if (found?.name == null) return undefined
@@ -32,7 +32,7 @@ export async function removeCopyMarker(connection: Connection): Promise<void> {
   await connection.execute('drop table if exists database_copy')
 }
 
-/** Call before a database is used. @throws when it was copied to another one, or is an unfinished copy */
+/** Call it before a database is used. @throws when the database was copied to another one, or is an unfinished copy */
 export async function refuseCopied(connection: Connection): Promise<void> {
   const marker = await findCopyMarker(connection)
   if (marker !== undefined) throw new CopiedDatabaseError(marker.side, marker.other)

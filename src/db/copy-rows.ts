@@ -21,8 +21,8 @@ type Table = { readonly name: string; readonly columns: string; readonly needs: 
 const connectMsMax = 10_000
 
 /**
- * Replaces all rows of the target by those of the source: one snapshot there, one transaction here. It works between versions of
- * PostgreSQL, because only text crosses. Afterwards count and checksum of every table are compared; a difference undoes everything.
+ * Replaces all rows of the target by those of the source, from one snapshot and in one transaction. Works between versions of PostgreSQL,
+ * because rows are transferred as text. Then compares count and checksum of every table; a difference undoes everything.
  */
 export async function copyRows(options: CopyRowsOptions): Promise<CopiedRows> {
   await using stack = new AsyncDisposableStack()
@@ -34,12 +34,12 @@ export async function copyRows(options: CopyRowsOptions): Promise<CopiedRows> {
   await createPartitions(source, target, options.schemas)
   const triggered = await readTriggered(target, options.schemas)
   for (const name of triggered) await target.query(`alter table ${name} disable trigger user`)
-  // Rows that migrations have written.
+  // Removes rows that migrations have written.
   await target.query(`truncate ${tables.map(({ name }) => name).join(', ')}`)
   let rows = 0n
   for (const [index, { name, columns }] of tables.entries()) {
     options.onProgress(`Copying ${name} (table ${index + 1} of ${tables.length}).`)
-    // A partitioned table can be read by a query only.
+    // A partitioned table can be copied only by a query.
     const reading = source.query(copyTo(`copy (select ${columns} from ${name}) to stdout`))
     const writing = target.query(copyFrom(`copy ${name} (${columns}) from stdin`))
     await pipeline(reading, writing)
@@ -54,7 +54,7 @@ export async function copyRows(options: CopyRowsOptions): Promise<CopiedRows> {
   return { tables: tables.length, rows }
 }
 
-/** Sessions that write every value as the same text. */
+/** Opens a session whose settings make both databases write a value as the same text. */
 async function open(url: string, stack: AsyncDisposableStack): Promise<pg.Client> {
   const client = await connectClient(url, { application_name: 'penny copy', connectionTimeoutMillis: connectMsMax })
   stack.defer(() => client.end())
@@ -65,7 +65,7 @@ async function open(url: string, stack: AsyncDisposableStack): Promise<pg.Client
   return client
 }
 
-/** Tables in the order of the database, with the tables that their foreign keys need. Partitions belong to their parents. */
+/** All tables with the tables that their foreign keys reference. Partitions belong to their parents. */
 async function readTables(source: pg.Client, { schemas, except }: CopyRowsOptions): Promise<readonly Table[]> {
   const { rows } = await source.query<Table>(
     `select c.oid::regclass::text as name,
@@ -82,7 +82,7 @@ async function readTables(source: pg.Client, { schemas, except }: CopyRowsOption
   return rows
 }
 
-/** Tables after those that they need. @throws when they reference each other in a cycle. */
+/** Sorts tables after those that they reference. @throws when they reference each other in a cycle. */
 function sortByNeed(tables: readonly Table[]): readonly Table[] {
   const sorted: Table[] = []
   let left = tables
@@ -97,7 +97,7 @@ function sortByNeed(tables: readonly Table[]): readonly Table[] {
   return sorted
 }
 
-/** Without the partition of a month its requests would go to the default one, and stay there. */
+/** Without the partition of a month, its requests would go to the default partition and stay there. */
 async function createPartitions(source: pg.Client, target: pg.Client, schemas: readonly string[]): Promise<void> {
   const { rows } = await source.query<{ name: string; parent: string; bound: string }>(
     `select c.oid::regclass::text as name, i.inhparent::regclass::text as parent, pg_get_expr(c.relpartbound, c.oid) as bound
@@ -110,7 +110,7 @@ async function createPartitions(source: pg.Client, target: pg.Client, schemas: r
     await target.query(`create table if not exists ${name} partition of ${parent} ${bound}`)
 }
 
-/** Triggers would change rows that are already as they should be. */
+/** Tables with triggers. They are disabled during the copy: they would change rows that are already final. */
 async function readTriggered(target: pg.Client, schemas: readonly string[]): Promise<readonly string[]> {
   const { rows } = await target.query<{ name: string }>(
     `select distinct c.oid::regclass::text as name from pg_class c join pg_trigger t on t.tgrelid = c.oid
@@ -129,7 +129,7 @@ async function copySequences(source: pg.Client, target: pg.Client, schemas: read
   for (const { name, last } of rows) if (last !== null) await target.query('select setval($1, $2)', [name, last])
 }
 
-/** The order of rows does not matter. */
+/** Compares the count of rows and a checksum that does not depend on their order. */
 async function compare(source: pg.Client, target: pg.Client, { name, columns }: Table): Promise<void> {
   const query = `select count(*)::text as count, coalesce(sum(hashtextextended(row(${columns})::text, 0)::numeric), 0)::text as sum from ${name}`
   const read = async (client: pg.Client) => (await client.query<{ count: string; sum: string }>(query)).rows[0]!

@@ -30,7 +30,7 @@ export type EmbeddedPostgresOptions = {
   readonly onLost?: ((error: unknown) => void) | undefined
   /** Aborts the start. */
   readonly signal?: AbortSignal | undefined
-  /** Interval of looks at the server process. One that is suspended several times in a row is killed. */
+  /** Interval of checks of the server process. If several checks in a row find it suspended, it is killed. */
   readonly probeMs?: number | undefined
 }
 
@@ -50,7 +50,7 @@ const pauseMaxMs = 500
 // While a server starts, every connection of the service waits for it.
 const pollMaxMs = 50
 const linkRefreshMs = 60 * 60 * 1000
-// A suspended postmaster accepts no new connection, while those that are open still work. Four looks are about a minute.
+// A suspended postmaster accepts no new connection, but open ones still work. Four checks take about a minute.
 const probeMs = 15_000
 const suspendedProbesMax = 4
 

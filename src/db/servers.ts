@@ -5,8 +5,8 @@ import { reasonOf } from '../errors.ts'
 type Config = Omit<pg.ClientConfig, 'connectionString'>
 
 /**
- * The servers of one database, of which one accepts writes at a time. New connections go to the server that last accepted one; when
- * it fails, or has become read-only, to the next in the order of the URL.
+ * The servers of one database, of which one accepts writes at a time. New connections go to the server that last accepted one or, if that
+ * fails or has become read-only, to the next in the order of the URL.
  */
 export class Servers {
   readonly #servers: readonly DatabaseServer[]
@@ -68,7 +68,7 @@ export function clientClass(servers: Servers): new () => pg.Client {
   }
 }
 
-/** Connects to the database; where the URL has several servers, to the first that accepts writes. */
+/** Connects to the database or, if the URL has several servers, to the first that accepts writes. */
 export async function connectClient(url: string, config: Config): Promise<pg.Client> {
   const { servers, mustWrite } = readDatabaseServers(url)
   const tried = new Servers(servers)

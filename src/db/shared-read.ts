@@ -1,4 +1,4 @@
-/** The next read does not wait longer for one that is stuck, on a connection that died silently. */
+/** How long the next read waits for one that is stuck, for example on a connection that died silently. */
 const turnMsMax = 250
 
 /** Reads rows by key, many with one statement: calls that arrive during a read share the next one. */
@@ -11,7 +11,7 @@ export class SharedRead<Value> {
     this.#read = read
   }
 
-  /** Undefined when there is no such row. What is returned was read after the call. */
+  /** Undefined when there is no such row. The returned value was read after the call began. */
   async find(key: string): Promise<Value | undefined> {
     this.#next ??= this.#schedule()
     this.#next.keys.add(key)

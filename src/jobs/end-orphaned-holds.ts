@@ -6,7 +6,7 @@ import { deleteDeadNodes, findOrphanedHolds, type OrphanedHold } from '../ledger
 const orphansMax = 500
 
 export type OrphanOptions = {
-  /** False: only of nodes that released their lease. Others may be alive and could not renew it. */
+  /** False: only requests of nodes that released their lease. Other nodes may be alive and unable to renew theirs. */
   readonly withExpired?: boolean
   /** Gets the holds that are void because the ledger does not know their prices. */
   readonly onUnpriced?: (orphan: OrphanedHold) => void

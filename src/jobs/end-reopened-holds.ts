@@ -6,19 +6,19 @@ import { findUnservedHolds, type OrphanedHold } from '../ledger/nodes.ts'
 const holdsMax = 500
 
 export type ReopenedHolds = {
-  /** Ended again with the charge that this node remembers. */
+  /** Requests that were ended again with the charge that this node remembers. */
   readonly same: number
-  /** Ended at their last checkpoint, or void without one. */
+  /** Requests that were ended at their last checkpoint, or voided without one. */
   readonly checkpoint: number
   /** Why others could not be ended. The next check tries again. */
   readonly failures: readonly unknown[]
 }
 
 /**
- * Ends the requests that the ledger holds open for this node and that the node does not serve. A failover to a standby that lags
- * behind, or a restored copy, brings them back: the node believes that they ended, and its lease keeps others from ending them.
- * The end is written again as it was, or like an orphan's when the node no longer remembers it. A request ends once: to end one
- * that has ended meanwhile changes nothing. `onUnpriced` gets the holds that are void because the ledger does not know their prices.
+ * Ends the requests that the ledger holds open for this node and that the node does not serve. A failover to a standby that lags behind,
+ * or a restored copy, brings them back: the node believes that they ended, and its lease keeps others from ending them. The end is
+ * written again as it was, or like an orphan's when the node no longer remembers it. A request ends once: ending one that has ended
+ * meanwhile changes nothing. `onUnpriced` gets the holds that are void because the ledger does not know their prices.
  */
 export async function endReopenedHolds(
   database: Database,
@@ -29,7 +29,7 @@ export async function endReopenedHolds(
   const failures: unknown[] = []
   for (;;) {
     const found = await findUnservedHolds(database, holds.node, holds.serving, holdsMax)
-    // Those that were placed since then are served now.
+    // Holds that were placed since then are served now.
     const reopened = found.filter(({ requestId }) => !holds.isServing(requestId))
     const ends = await Promise.allSettled(reopened.map((hold) => endAgain(holds, hold, onUnpriced)))
     for (const end of ends) {
@@ -40,7 +40,7 @@ export async function endReopenedHolds(
   }
 }
 
-/** Undefined when it had ended meanwhile. */
+/** Undefined when the request had ended meanwhile. */
 async function endAgain(
   holds: Holds,
   hold: OrphanedHold,

@@ -17,7 +17,7 @@ export type WatchAlertsOptions = {
 
 const watchMs = 15_000
 const accountsAtOnce = 200
-/** Accounts with an open alert and nothing else, looked at in one pass: they are looked at in turn. */
+/** Idle accounts with an open alert that are evaluated per pass; they take turns. */
 const openPerPassMax = 1_000
 
 /**
@@ -59,7 +59,7 @@ export function watchAlerts(options: WatchAlertsOptions): Job {
   }
 }
 
-/** Which accounts to look at, and how far the round over those with open alerts has come. */
+/** Selects the accounts to evaluate. Remembers per partition how far the round over accounts with open alerts has come. */
 export class AlertWatch {
   readonly #database: Database
   readonly #cursors = new Map<number, string>()
@@ -76,13 +76,13 @@ export class AlertWatch {
     }
   }
 
-  /** Something happened to them lately that a rule may look at. */
+  /** Accounts with recent activity that a rule may look at. */
   async #inUse(partition: number): Promise<readonly string[]> {
     const rows = await this.#database.query<{ account_id: string }>(inUse, [partition])
     return rows.map(({ account_id }) => account_id)
   }
 
-  /** Nothing need happen to an account for its alert to be resolved: an hour is over, a key was removed. */
+  /** An alert can be resolved without activity of its account: because an hour has ended, or a key was removed. */
   async #withOpenAlerts(partition: number): Promise<readonly string[]> {
     const rows = await this.#database.query<{ account_id: string }>(
       `select distinct account_id from alerts where partition = $1 and resolved_at is null and account_id > $2

@@ -85,8 +85,8 @@ async function openLog(logFile: string) {
 }
 
 /**
- * Moves what a large log has to `.1`, while the server may be running. The server keeps the file open for appending, so the file is
- * copied and emptied, not renamed. Lines written in between are lost.
+ * Moves the content of a large log to `.1`, even while the server is running. The server keeps the file open for appending, so the file
+ * is copied and emptied, not renamed. Lines written in between are lost.
  */
 export async function trimServerLog(logFile: string, bytesMax = logBytesMax): Promise<void> {
   const size = await stat(logFile).then(
