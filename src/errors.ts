@@ -130,7 +130,7 @@ export function reasonOf(error: unknown, address?: string): string {
 
 /**
  * Removes everything but the host from URLs in a text, because they may contain keys. The expression looks behind for one letter of the
- * scheme: matching the whole scheme from every letter would take quadratic time, and the length of the text is not ours to choose.
+ * scheme: matching the whole scheme from every letter would take quadratic time, and others choose the length of the text.
  */
 export function withoutKeys(text: string): string {
   return text.replace(/(?<=\w:\/\/)[^\s/@]*@/g, '').replace(/(?<=\w:\/\/)([^\s/?#"'<]+)[/?#][^\s"'<]+/g, '$1/…')

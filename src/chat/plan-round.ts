@@ -40,7 +40,7 @@ export function countEachOnce(first: InputText, count: Count): Count {
   }
 }
 
-/** The texts that are not among the others. A text that is there twice has to be among the others twice. */
+/** The texts that are missing from the others. A text that occurs twice must occur twice there too. */
 function withoutThose(texts: readonly string[], others: readonly string[]): readonly string[] {
   const left = new Map<string, number>()
   for (const other of others) left.set(other, (left.get(other) ?? 0) + 1)

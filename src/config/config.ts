@@ -400,7 +400,7 @@ export function ownerCooldownOf({ ownerCooldownMs, chain }: Config): number {
   return ownerCooldownMs ?? (chain === undefined ? 0 : 24 * 60 * minuteMs)
 }
 
-/** Prevents that a production service runs on embedded defaults by accident. */
+/** Keeps a production service from running on embedded defaults by accident. */
 export function refuseEmbeddedInProduction(config: Config, allowEmbedded: boolean): void {
   const unset = embeddedDefaults(config)
   if (!config.production || allowEmbedded || unset.length === 0) return

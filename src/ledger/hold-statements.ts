@@ -27,13 +27,10 @@ type StatementOptions = {
   readonly leaseReadMs: number
 }
 
-/** What became of a call: decided, ended elsewhere, or to be checked again under other options. */
+/** The outcome of a call: decided, ended elsewhere, or to be checked again under changed key options. */
 export type PlacedCall = HoldDecision | 'ended' | 'key_changed'
 
-/**
- * The calls of the database's functions that move a request's money. Each takes a batch: rows in, answers back in the order of the
- * calls.
- */
+/** Calls the database's functions that move a request's money. Each takes a batch, and returns the results in the order of the calls. */
 export class HoldStatements {
   readonly #options: StatementOptions
   #lease: { readonly until: Date; readonly readMs: number } | undefined
@@ -42,7 +39,7 @@ export class HoldStatements {
     this.#options = options
   }
 
-  /** The ledger says that the lease has ended: it is read again. */
+  /** Drops the cached end of the lease: the ledger reports that the lease has ended. */
   forgetLease(): void {
     this.#lease = undefined
   }
@@ -221,10 +218,7 @@ export class HoldStatements {
     return calls.map(() => undefined)
   }
 
-  /**
-   * When this node's lease ends: a hold after that is refused. Read once a second, because the lease of a living node is never
-   * shortened.
-   */
+  /** When this node's lease ends: a later hold is refused. Read once a second, because the lease of a living node is never shortened. */
   async #leaseEnd(connection: Connection): Promise<Date | null> {
     const nowMs = performance.now()
     if (this.#lease === undefined || nowMs - this.#lease.readMs >= this.#options.leaseReadMs) {
@@ -296,7 +290,7 @@ function readDecision(call: HoldCall, row: PlacedRow): PlacedCall {
   }
 }
 
-/** As `record_tool_calls` stores them. Undefined, as for most requests, when there were none. */
+/** Tool calls in the form that `record_tool_calls` stores. Undefined when there were none, as for most requests. */
 function toolCallsJson(calls: readonly ToolCallRecord[]): string | undefined {
   if (calls.length === 0) return undefined
   const stored = calls.map(({ number, kind, status, cost, results }) => [

@@ -9,8 +9,8 @@ import { acceptedPayment, creditPayment } from './x402-payments.ts'
 // A ledger that was restored from a backup lacks later payments of wallets and refunds to them. The gateway has both.
 
 /**
- * Of these transfers between the seller and others, those that the ledger has, as a payment or a refund; and whether it had them before
- * it was frozen, that is, whether they were in the backup.
+ * Selects the transfers that the ledger has, as a payment or a refund, and whether it had them before it was frozen: those were in the
+ * backup.
  */
 export async function findKnownTransfers(
   database: Database,
@@ -27,7 +27,7 @@ export async function findKnownTransfers(
   return new Map(rows.map(({ id, of_copy }) => [id, { isOfCopy: of_copy }]))
 }
 
-/** Which of these are account addresses. Their payments are recovered account by account. */
+/** Selects the addresses that belong to accounts. Their payments are recovered account by account. */
 export async function findAccountAddresses(database: Database, addresses: readonly string[]): Promise<Set<string>> {
   const rows = await database.query<{ address: string }>('select address from accounts where address = any ($1)', [
     addresses,

@@ -1,7 +1,7 @@
 import type { EndCall, ExtensionCall, ToolCallRecord } from './hold-calls.ts'
 import type { RequestId } from './request-id.ts'
 
-/** Everything that the ledger has to know to end a request, even if it lost what was written while the request was open. */
+/** Everything that the ledger needs to end a request, even if it lost what was written while the request was open. */
 export type WholeEnd = EndCall & {
   readonly toolCalls: readonly ToolCallRecord[]
   /** The last one that was granted. */
@@ -12,8 +12,9 @@ export type WholeEnd = EndCall & {
 const endsMax = 20_000
 
 /**
- * The requests that this node serves, and the last ones that it ended. A failover to a standby that lags behind loses commits: ends
- * that were acknowledged are open holds again, under a lease that is alive. Only the node itself knows that it ended them, and how.
+ * The requests that this node serves, and the last ones that it ended. A failover to a standby that lags behind loses commits: ends that
+ * were acknowledged are open holds again, under a lease that is alive. Only the node itself knows that it ended them, and with which
+ * charge.
  */
 export class NodeRequests {
   readonly #serving = new Map<RequestId, { toolCalls: ToolCallRecord[]; extension: ExtensionCall | undefined }>()
@@ -34,7 +35,7 @@ export class NodeRequests {
     if (request !== undefined) request.extension = call
   }
 
-  /** The end with what is known of its request. */
+  /** The end, with what is known about its request. */
   wholeEnd(call: EndCall): WholeEnd {
     return { ...call, ...(this.#serving.get(call.requestId) ?? { toolCalls: [], extension: undefined }) }
   }
@@ -46,7 +47,7 @@ export class NodeRequests {
     if (this.#ends.size > endsMax) this.#ends.delete(this.#ends.keys().next().value!)
   }
 
-  /** No longer served, and its end is unknown. */
+  /** The request is no longer served, and its end is unknown. */
   forget(requestId: RequestId): void {
     this.#serving.delete(requestId)
     this.#ends.delete(requestId)

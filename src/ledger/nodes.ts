@@ -68,7 +68,7 @@ export async function findOrphanedHolds(
   return rows.map(readOrphan)
 }
 
-/** Open requests of this node but for those that it is serving, oldest first. */
+/** Open requests of this node except those that it is serving, oldest first. */
 export async function findUnservedHolds(
   database: Database,
   node: string,

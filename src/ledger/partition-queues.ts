@@ -1,7 +1,7 @@
 import { BatchQueue, type Groups } from '../db/batch.ts'
 import { isTransient } from '../db/database.ts'
 
-/** Of the calls of a batch. Null: they may be of any partitions. */
+/** The partition of a batch's calls. Null: the calls may be of any partitions. */
 export type BatchPartition = number | null
 
 export type PartitionQueuesOptions<Call, Result> = {

@@ -20,7 +20,7 @@ export type LoggedRequest = {
 
 export type RequestCursor = {
   readonly rows: readonly LoggedRequest[]
-  /** The next reading's start. It overlaps this one, because ids are created before their rows are written. */
+  /** Where the next read starts. It overlaps this one, because ids are created before their rows are written. */
   readonly next: RequestId
 }
 

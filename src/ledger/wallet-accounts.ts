@@ -12,7 +12,7 @@ export type X402Wallet = Payer & {
   readonly isKnown: boolean
 }
 
-/** A wallet without an account yet: where its account will be. Payments that race to open it meet in one place. */
+/** A wallet without an account yet: where its account will be. Concurrent first payments choose the same place. */
 function newWallet(address: string, partitions: number): X402Wallet {
   const partition = createHash('sha256').update(`penny x402 partition ${address}`).digest().readUInt32BE() % partitions
   return {

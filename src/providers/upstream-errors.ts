@@ -73,7 +73,7 @@ const overloadFaults = new Set(['rate_limit_exceeded', 'server_is_overloaded', '
 const quotaFault = 'insufficient_quota'
 const quotaRetryMs = 60_000
 
-/** Our own fault code: see `UnreadAnswerError`. */
+/** Our own fault code, not the provider's: see `UnreadAnswerError`. */
 export const unreadFault = 'answer_unread'
 
 /** The error for an answer that failed before any of it was sent. */

@@ -77,10 +77,10 @@ export async function* writeBundle(
   yield `${lines.join('\n')}\n`
 }
 
-/** What the last line says about unpaid entries. `root` is the one that a payment of them would have. */
+/** The unpaid entries, as the last line states them. `root` is the root that a payment of them would have. */
 export type UnpaidSummary = Pick<SignedPayment, 'first' | 'last' | 'value' | 'root'>
 
-/** Collects the entries behind the last payment. */
+/** Collects the entries after the last payment. */
 export class UnpaidEntries {
   readonly #builder: PaymentRootBuilder
   #previous = zeroHash

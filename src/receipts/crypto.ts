@@ -1,6 +1,6 @@
 import type { Hex } from './hex.ts'
 
-/** The chain's hash, 32 bytes. Node has OpenSSL's, a browser viem's. */
+/** The chain's hash, 32 bytes: OpenSSL's in Node, viem's in a browser. */
 export type Keccak256 = (bytes: Uint8Array) => Uint8Array
 
 /** What verification needs from its platform: `src/signer/receipt-crypto.ts` in Node, `viem-crypto.ts` in a browser. */

@@ -88,7 +88,7 @@ const headBytes = 2 + payerBytes + integerFields.length * integerBytes
 const prefixBytes = 1 + separatorBytes
 const entryBytesMax = headBytes + textFields.length * (lengthBytes + textBytesMax)
 
-/** Hashes entries of one domain. Keep the function: it owns the buffer that it encodes into. */
+/** Hashes entries of one domain. Reuse the function: it owns the buffer that it encodes into. */
 export function createEntryHasher(domain: ReceiptDomain, keccak256: Keccak256): (entry: Entry) => Uint8Array {
   const buffer = new Uint8Array(prefixBytes + entryBytesMax)
   buffer[0] = entryTag

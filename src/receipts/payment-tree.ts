@@ -4,11 +4,11 @@ import type { ReceiptPayment } from './payment.ts'
 
 // The tree of a payment:
 //
-//   node  keccak256(0x01 ‖ left ‖ right); a node without a partner moves up unchanged
-//   root  keccak256(0x02 ‖ previous ‖ first ‖ last ‖ top node of the entries); first and last are unsigned, 8 bytes each
+// node  keccak256(0x01 ‖ left ‖ right); a node without a partner moves up unchanged root  keccak256(0x02 ‖ previous ‖ first ‖ last ‖ top
+// node of the entries); first and last are unsigned, 8 bytes each
 //
-// Its leaves are the entries' hashes in order. The root of the previous payment stands beside the whole range, at the left, so that
-// the proof of every entry also proves `previous`, and the range fixes how many entries there are and where each one stands.
+// Its leaves are the entries' hashes in order. The root also contains the previous payment's root and the range, so the proof of every
+// entry also proves `previous`, the number of entries and the place of each.
 
 const nodeTag = 0x01
 const rootTag = 0x02
@@ -16,7 +16,7 @@ const hashBytes = 32
 
 export type PaymentRange = Pick<ReceiptPayment, 'previous' | 'first' | 'last'>
 
-/** The root over entry hashes that come one after the other. Its memory does not grow with their number. */
+/** Computes the root over entry hashes that are added one by one, in constant memory. */
 export class PaymentRootBuilder {
   readonly #hashNode: NodeHasher
   readonly #keccak256: Keccak256

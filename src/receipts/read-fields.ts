@@ -28,7 +28,7 @@ export function readFields(
   if (unknown !== undefined) throw new InvalidReceiptError(`${place} has the unknown field ${quoted(unknown)}`)
   const missing = names.find((name) => !Object.hasOwn(value, name))
   if (missing !== undefined) throw new InvalidReceiptError(`${place} has no field "${missing}"`)
-  // Without a prototype, a field that is absent is undefined whatever its name is.
+  // Has no prototype, so that an absent field is undefined whatever its name.
   return Object.assign(Object.create(null), value) as Fields
 }
 

@@ -36,7 +36,7 @@ export type Receipt = {
   readonly payment?: CoveringPayment | undefined
 }
 
-/** `proof`: the siblings from the entry's hash up. */
+/** `proof`: the siblings from the entry's hash to the root. */
 export type CoveringPayment = SignedPayment & { readonly proof: readonly Hex[] }
 
 /** A receipt as JSON; numbers are text. */

@@ -33,7 +33,7 @@ export type BundleTotals = {
 
 export type BundleOptions = {
   readonly crypto: ReceiptCrypto
-  /** Looks for a payment on the chain; returns the problem. Without it the check `chain` is left out. */
+  /** Looks for a payment on the chain and returns the problem, if any. Without this function the check `chain` is left out. */
   readonly checkPayment?: (payment: BatchedPayment, header: BundleHeader) => Promise<string | undefined>
   /** Called after each verified part of the file. */
   readonly onProgress?: (totals: BundleTotals) => void
@@ -244,7 +244,7 @@ class History {
       const text = `The file has ${payments} payments and ${entries} entries, its last line says ${said.payments} and ${said.entries}.`
       this.#findings.add('end', text)
     }
-    // With gaps there is no range to compare; the gap itself has been found.
+    // With gaps there is no range to compare; the gap itself is already reported.
     if (this.#findings.has('entries') || this.#findings.has('payments')) return
     const unpaid = this.#unpaid.summary()
     const names = ['first', 'last', 'value_atomic', 'root']

@@ -17,8 +17,8 @@ const failureMsMax = 1_000
 type X402Node = Pick<NodeParts, 'money' | 'databases' | 'holds' | 'failpoint' | 'publicUrl'>
 
 /**
- * What a node needs to take payments of wallets. A node that does not settle hands payments to the gateway too, and needs no key for
- * that; the seller's address is published in the database by the machine that settles.
+ * What a node needs to accept payments of wallets. A node that does not settle also submits payments to the gateway and needs no key for
+ * that; the machine that settles publishes the seller's address in the database.
  *
  * @returns a function that throws `WalletsUnavailableError` when payments cannot be taken here
  */

@@ -22,7 +22,7 @@ import type { StartContext } from './start-context.ts'
 /** Input for starting the signer, gateway and settlement processes. The supervisor restarts each one that dies. */
 type MoneyContext = StartContext & { readonly databases: Databases; readonly publicUrl: string }
 
-// Loaded on demand: the chain code is hundreds of files, which a machine that only serves requests never needs.
+// Loaded on demand: the chain code is hundreds of files that a machine without the role `jobs` never needs.
 const chainModule = () => import('../settlement/chain.ts')
 
 const gatewayOperatorFile = 'gateway-operator.key'

@@ -10,8 +10,8 @@ export type PublishedTerms = {
 }
 
 /**
- * Publishes where payments go and who signs receipts, for machines that have no signer to ask. Call it under the settlement lock: only
- * the machine that settles knows the seller that it settles for.
+ * Publishes where payments go and who signs receipts, for machines without a signer. Call it under the settlement lock: only the machine
+ * that settles knows the seller that it settles for.
  */
 export async function publishTerms(database: Connection, { terms, issuer }: PublishedTerms): Promise<void> {
   await database.query(

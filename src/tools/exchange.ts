@@ -97,7 +97,7 @@ export async function exchangeOver(
     throw error instanceof FetchFailedError ? error : new BrokenAnswerError(error)
   } finally {
     signal.removeEventListener('abort', stop)
-    // Of a response that was read to its end Node has taken the connection back.
+    // After a response was read to its end, Node has taken the connection back.
     if (response?.complete !== true) request.destroy()
   }
 }
