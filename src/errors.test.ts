@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { withoutKeys } from './errors.ts'
 
-test('of an address in a message only the scheme and the host are left', () => {
+test('URLs in a message keep only their scheme and host', () => {
   for (const [text, told] of [
     ['GET https://user:secret@host.example/v1/key?x=1 failed', 'GET https://host.example/… failed'],
     ['wss://node.example/0123abc', 'wss://node.example/…'],

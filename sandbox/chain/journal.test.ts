@@ -79,7 +79,7 @@ test('a journal that is damaged before its end is refused', async (t) => {
   )
 })
 
-test('two writers of one journal are one too many', async (t) => {
+test('a journal refuses a second writer', async (t) => {
   const path = join(await temporaryFolder(t), 'chain.journal')
   const [first, second] = [await Journal.open(path), await Journal.open(path)]
   atEnd(t, () => Promise.all([first.close(), second.close()]))

@@ -23,7 +23,7 @@ test('a question about holds finds the page about holds', async () => {
   assert.ok(results[0].title !== '' && results[0].content !== '')
 })
 
-test('words that occur nowhere find nothing', async () => {
+test('words that occur on no page find nothing', async () => {
   const response = await fetch(`${server.url}/search?q=xyzzyplugh&format=json`)
   assert.deepEqual(((await response.json()) as { results: unknown[] }).results, [])
 })

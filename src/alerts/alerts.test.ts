@@ -294,7 +294,7 @@ test('alerts are mailed to an address that was verified from the account itself,
   await database.transaction((connection) => removeEmail(connection, payer))
 })
 
-test('a mail server that is away or refuses an address stops nothing: mail waits, or is dropped', async (t) => {
+test('an unavailable mail server, or one that refuses an address, stops nothing: mail waits or is dropped', async (t) => {
   const { database } = ledger
   const payer = await openListening(10_000n)
   await database.transaction((connection) => setEmail(connection, payer, 'bob@example.com', linkOf))

@@ -11,7 +11,7 @@ import { ShareUsedUpError } from '../fairness/shares.ts'
 import type { HonoBindings } from '../http/hono.ts'
 import { Downloads } from './downloads.ts'
 
-test('an account has a quarter of the files at a time, and leaves the others theirs', async (t) => {
+test('an account gets at most a quarter of the downloads, so that others get theirs', async (t) => {
   const server = await startServer(t, { filesMax: 8, blockedMsMax: 60_000 })
   const [first] = [await server.open('a'), await server.open('a')]
   assert.equal(await server.status('a'), 429)
@@ -31,7 +31,7 @@ test('a HEAD request for a file takes no download slot', async (t) => {
   for (let time = 0; time < 3; time += 1) assert.equal(await server.status('a', 'HEAD'), 200)
 })
 
-test('a reader that takes nothing is cut off, and its place is free', async (t) => {
+test('a client that reads nothing is disconnected, and its download slot is free again', async (t) => {
   const server = await startServer(t, { filesMax: 1, blockedMsMax: 200 })
   const ended = server.ended('a')
   const socket = await server.open('a')
@@ -40,7 +40,7 @@ test('a reader that takes nothing is cut off, and its place is free', async (t) 
   await server.open('b')
 })
 
-test('a file that is slow to be made is not its reader’s fault', async (t) => {
+test('a slowly produced file does not disconnect its reader', async (t) => {
   const server = await startServer(t, { filesMax: 1, blockedMsMax: 250 })
   const answer = await fetch(`${server.origin}/slow`)
   assert.equal(await answer.text(), 'first\nlast\n')

@@ -305,7 +305,7 @@ test('a wallet of the account confirms the first owner address by a message that
   assert.ok(Date.parse(owner_usable_from) <= Date.now())
 })
 
-test('no more than there is, nothing, and nothing without a key for the form can be withdrawn', async () => {
+test('a withdrawal needs an amount above 0, at most the available balance, and an idempotency key', async () => {
   const client = await signIn('1', false)
   const recipient = ownerAddress
   assert.deepEqual(await client.refusal('POST', '/api/withdrawals', { amount: '1', recipient }, form()), [
@@ -515,7 +515,7 @@ test('a wallet that a stolen session added registers no owner address by signing
   assert.deepEqual(await client.refusal('POST', '/api/withdrawals', body, form()), [400, 'invalid_value'])
 })
 
-test('what belongs to the sandbox is not there where money is real', async () => {
+test('sandbox routes do not exist where money is real', async () => {
   const client = await signIn('1')
   assert.equal((await client.send('POST', '/api/auth/local')).status, 404)
   for (const path of [

@@ -75,7 +75,7 @@ test('an API key may list and sum up a hundred times at once, its account two hu
   assert.equal(await admitted(gate, listRequests, await keyOf(other), 10), 10)
 })
 
-test('what one request cost can be asked for by an API key without a limit', async () => {
+test('an API key can look up the cost of single requests without a rate limit', async () => {
   const gate = openGate()
   const key = await keyOf(await openPayer(ledger.database, 0n))
   assert.equal(await admitted(gate, requestContracts.getRequest, key, 500), 500)

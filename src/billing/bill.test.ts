@@ -76,7 +76,7 @@ test('an extension is the exact maximum cost of a step, and 0 when the hold cove
   )
 })
 
-test('what parts two messages or two thoughts is ours and not billed; the model’s own empty lines are', () => {
+test('separators that we insert between messages or thoughts are not billed; the model’s own empty lines are', () => {
   const model = {
     id: 'm',
 

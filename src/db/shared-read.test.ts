@@ -37,7 +37,7 @@ test('a read that is stuck does not stop the next one', async () => {
   await assert.rejects(first)
 })
 
-test('a read that fails, fails for those who shared it, and not for the next', async () => {
+test('a read that fails rejects the calls that shared it, and not the next ones', async () => {
   let isDown = true
   const shared = new SharedRead<string>(async (keys) => {
     if (isDown) throw new Error('down')

@@ -41,7 +41,7 @@ test('only the site’s own pages may change something', () => {
     assert.throws(() => checkSameOrigin(site, visitor(headers)), { code: 'cross_site_request' })
 })
 
-test('a page asked for by number is shown at its name, so that passkeys and cookies work', () => {
+test('a page requested at an IP address is redirected to its host name, so that passkeys and cookies work', () => {
   const site = siteOf('http://localhost:8402')
   const at = (host: string) => pageAtItsName(site, visitor({ host }), '/keys?open=1')
   assert.equal(at('127.0.0.1:8402'), 'http://localhost:8402/keys?open=1')

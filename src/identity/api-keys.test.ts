@@ -34,7 +34,7 @@ import { addMember } from './members.ts'
 
 const ledger = ledgerSuite()
 
-test('the database can give no key back: it has a hash and a hint', async () => {
+test('the database cannot reveal a key: it stores only a hash and a hint', async () => {
   const payer = await openPayer(ledger.database, 0n)
   const { secret, id } = await createKey(ledger.database, {
     partition: payer.partition,

@@ -13,7 +13,7 @@ import { type Bearer, KeyFinder, RevokedApiKeyError } from './key-finder.ts'
 
 const ledger = ledgerSuite()
 
-test('keys that arrive together are looked up together', async () => {
+test('concurrent look-ups of keys share one query', async () => {
   const secrets = await createKeys(40, 1)
   const { database, statements } = watched(ledger.database)
   const finder = new KeyFinder({ database, now: () => 0 })

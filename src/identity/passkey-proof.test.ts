@@ -63,7 +63,7 @@ test('a key of another type than it says, or a weak one, is refused', () => {
   assert.throws(() => register(generateKeyPairSync('rsa', { modulusLength: 1024 }), -257), { code: 'sign_in_failed' })
 })
 
-test('a device whose count of signatures goes back has been copied', () => {
+test('a passkey whose signature counter goes back is refused as a copy', () => {
   const [algorithm, hash, pair] = kinds[0]
   const passkey = { ...register(pair, algorithm), signCount: 5 }
   assert.equal(checkAssertion(assertion(pair, hash, 6), passkey, party), 6)

@@ -54,7 +54,7 @@ test('a node’s death without a checkpoint voids what it held', async () => {
 })
 
 // A laptop that was shut for a month, or a copy that is restored: the age of its holds in milliseconds is beyond an integer.
-test('a hold that has lain for months is ended, and keeps no other from it', async () => {
+test('a hold that was open for months is ended, and does not keep others from being ended', async () => {
   const { first, second, die } = await openNodes()
   const payer = await openPayer(ledger.database, 5_000n)
   const [old, young] = [await hold(first, payer, 1_000n), await hold(first, payer, 1_000n)]

@@ -4,7 +4,7 @@ import { every, everyAtPace } from './every.ts'
 
 const pace = { busyMs: 100, idleTurns: 3, busyTurns: 2 }
 
-test('work that finds nothing is repeated less often, and often again once something is under way', async (t) => {
+test('idle work is repeated less often, and often again once something is in progress', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] })
   let [looks, isUnderWay] = [0, false]
   const job = everyAtPace(

@@ -66,7 +66,7 @@ test('refunds that a full payment leaves for the next one do not count as an unp
   assert.deepEqual(row, { covered_entry: 3n, covered: 600n, unpaid_since: null })
 })
 
-test('an account is given no more than it was charged, and has no more taken than it was given', async () => {
+test('an account is refunded at most what it was charged, and at most its refunds are taken back', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 1_000n)
   assert.deepEqual(await adjust(payer, 1n), { decision: 'exceeds_room', room: 0n })
@@ -165,7 +165,7 @@ test('after any charges, adjustments and retries the ledger balances, and no acc
   await assertBooksBalance(ledger.database)
 })
 
-test('a suspended account holds nothing new, what is under way ends, and once resumed it is served again', async () => {
+test('a suspended account gets no new holds, its running requests end, and once resumed it is served again', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 1_000n)
   const account = { partition: payer.partition, id: payer.accountId }

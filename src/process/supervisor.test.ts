@@ -23,7 +23,7 @@ test('a helper is given no secret of the service: its environment has only what 
   }
 })
 
-test('an error of a helper at its start stops the start, with its message', async () => {
+test('an error of a helper process at its start stops the start, with its message', async () => {
   const refuseWith = 'MASTER_KEY is not the one that it was.'
   await assert.rejects(
     supervise<ChildSettings, ChildReady>({ name: 'the helper', module, settings: () => ({ refuseWith }) }),
@@ -45,7 +45,7 @@ test('a helper that is not ready in time is named, with the timeout, and is stop
   )
 })
 
-test('a start that is no longer wanted ends its helper', async () => {
+test('a cancelled start stops its helper process', async () => {
   const unwanted = new AbortController()
   const settings = () => {
     setImmediate(() => unwanted.abort(new Error('no longer wanted')))

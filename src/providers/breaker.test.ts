@@ -66,7 +66,7 @@ test('a trial whose client leaves, or that never ends, does not keep a provider 
   assert.equal(breaker.admits, true)
 })
 
-test('a time that the provider named is kept, and a shorter one does not shorten it', () => {
+test('a Retry-After of the provider is respected, and a shorter one does not shorten it', () => {
   const { breaker, clock } = breakerAt()
   breaker.open(20_000)
   breaker.open(1_000)

@@ -210,7 +210,7 @@ test('a piece of text with a line broken in it is not JSON', () => {
   }
 })
 
-test('what follows the end of an answer is ignored, in the same piece and in a later one', () => {
+test('data after the end of an answer is ignored, in the same chunk and in a later one', () => {
   const reader = createResponsesReader()
   const [asTyped] = waysToWrite
   const delta = { type: 'response.output_text.delta', item_id: 'm', output_index: 0, content_index: 0, delta: 'more' }
@@ -248,7 +248,7 @@ test('an endless event ends the answer instead of filling memory', () => {
   assert.deepEqual(reader.end(), [])
 })
 
-test('calls kept back for an unfinished one are bounded', () => {
+test('calls that wait for an unfinished one are limited in size', () => {
   const reader = createResponsesReader()
   const send = (event: object) => reader.push(`data: ${JSON.stringify(event)}\n\n`)
   for (const output_index of [0, 1]) {

@@ -160,7 +160,7 @@ test('a restart resets the circuit breakers', async (t) => {
   assert.equal(stateOf(restarted, 'a'), 'closed')
 })
 
-test('a storm of 429 is not carried to the other provider: each request reaches it once, and never more than its limit', async (t) => {
+test('a burst of 429 does not overload the other provider: each request reaches it once, and never more than its limit', async (t) => {
   const { a, b, router } = await startPair(t, { concurrencyMax: 10 })
   a.answer = status(429, { 'retry-after': '30' })
   let most = 0
@@ -257,7 +257,7 @@ test('a request is shared out by its prompt cache key, and its later rounds stay
   }
 })
 
-test('slow answers are given, but a provider that is always slow is used no more', async (t) => {
+test('slow answers are delivered, but a provider that is always slow is no longer used', async (t) => {
   const { a, clock, router } = await startPair(t, { slowMs: 100 })
   a.answer = (exchange) => {
     clock.advance(200)
@@ -335,7 +335,7 @@ test('a stale kept-alive connection is not a failure: the same provider is tried
   assert.ok(health?.firstByteMs !== undefined)
 })
 
-test('a provider that nothing connects to is not tried again while another one can answer', async (t) => {
+test('a provider that refuses connections is not tried again while another one can answer', async (t) => {
   const { b, table, router } = await startPair(t)
   const [settingsOfA, settingsOfB] = table.providers
   router.use({ ...table, providers: [{ ...settingsOfA!, baseUrl: 'http://127.0.0.1:1/v1' }, settingsOfB!] })

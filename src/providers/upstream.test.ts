@@ -130,7 +130,7 @@ test('a request is sent in its protocol’s format, and its answer is read as it
 })
 
 // The usage comes last in chat completions: without it the answer is counted by us, and is still an answer.
-test('a connection that breaks behind a whole answer breaks nothing', async (context) => {
+test('a connection that breaks after a complete answer does no harm', async (context) => {
   const script: Script = (response) => {
     const chunk = { choices: [{ delta: { content: 'Hi' }, finish_reason: 'stop' }] }
     begin(response).write(`data: ${JSON.stringify(chunk)}\n\n`, () => response.destroy())
@@ -167,7 +167,7 @@ test('a connection is reused, even if the reader stops before the end', async (c
   assert.equal(sockets.length, 1)
 })
 
-test('an upstream that says its last word but does not hang up is hung up on', async (context) => {
+test('a connection that the upstream leaves open after its last event is closed', async (context) => {
   const closed = Promise.withResolvers<void>()
   const { upstream } = await stage(context, (response) => {
     response.on('close', closed.resolve)
@@ -205,7 +205,7 @@ test('output is read only as fast as it is consumed', async (context) => {
   assert.ok(characters > offered * 0.9)
 })
 
-test('a client that leaves takes the upstream connection with it', async (context) => {
+test('when a client disconnects, its upstream connection is closed', async (context) => {
   const closed = Promise.withResolvers<void>()
   const { upstream } = await stage(context, (response) => {
     response.on('close', closed.resolve)
@@ -415,7 +415,7 @@ test('an endless error body is not read to its end', async (context) => {
   await closed.promise
 })
 
-test('an upstream that does not begin in time is aborted', async (context) => {
+test('an upstream that does not begin to answer in time is aborted', async (context) => {
   const closed = Promise.withResolvers<void>()
   const { upstream } = await stage(context, (response) => response.on('close', closed.resolve), {
     timeouts: { ...timeouts, firstByteMs: 50 },

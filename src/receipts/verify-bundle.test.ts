@@ -67,7 +67,7 @@ test('the bundle of an account verifies offline, in Node and in a browser, in ch
   }
 })
 
-test('unpaid entries and the numbers of failed payments are allowed and said', async () => {
+test('unpaid entries and the numbers of failed payments are allowed and reported', async () => {
   const { checks } = await verify(bundle)
   const unpaid = checks.find(({ name }) => name === 'unpaid')!
   assert.deepEqual([unpaid.ok, unpaid.pending], [true, true])

@@ -25,7 +25,7 @@ test('requests wait for a signer that is not there yet', async (t) => {
   assert.deepEqual(await asked, answer)
 })
 
-test('a data folder of any length will do', async (t) => {
+test('a data folder with a path of any length works', async (t) => {
   const dataDir = join(temporaryFolder(t), 'x'.repeat(120), 'y'.repeat(120))
   mkdirSync(dataDir, { recursive: true })
   const server = await serveSigner(dataDir, () => createCustodian(t))

@@ -72,7 +72,7 @@ test('a long page is cut, and says so', async () => {
   assert.deepEqual([text.length, truncated], [40_000, true])
 })
 
-test('errors, pictures and programs are failures that say what they are', async () => {
+test('errors, images and programs are failures that name their cause', async () => {
   const missing = await site((_request, response) => void response.writeHead(404).end())
   await assert.rejects(webFetch.fetch(missing.url, never, 'a'), /status 404/)
   const picture = await site(page('x', 'image/png'))
@@ -81,7 +81,7 @@ test('errors, pictures and programs are failures that say what they are', async 
   await assert.rejects(webFetch.fetch('not an address', never, 'a'), FetchFailedError)
 })
 
-test('a page that robots may not fetch is not asked for, by redirect either', async () => {
+test('a page that robots.txt disallows is not requested, not even after a redirect', async () => {
   const closed = await site(page('secret'), page('User-agent: PennyRouter\nDisallow: /', 'text/plain'))
   await assert.rejects(webFetch.fetch(`${closed.url}/a`, never, 'a'), /robots\.txt/)
   const stepping = await site(

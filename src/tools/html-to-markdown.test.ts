@@ -32,7 +32,7 @@ test('headings, lists, quotes and emphasis keep their form', () => {
   )
 })
 
-test('links are made whole, and what cannot be fetched is left as its text', () => {
+test('links are made absolute, and those that cannot be fetched become text', () => {
   assert.equal(
     markdownOf(
       '<p><a href="../other?a=1&amp;b=2#c">rel</a> <a href="/abs">abs</a> <a href="//cdn.example/x">cdn</a> <a href="javascript:alert(1)">js</a> <a href="mailto:a@b.c">mail</a> <a href="#top">top</a> <a href="data:text/html,x">data</a> <a href="/w_(x)">parens</a></p>',

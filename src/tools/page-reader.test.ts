@@ -35,7 +35,7 @@ test('a text that is too long is cut between letters, and says so', async () => 
   assert.deepEqual(page, { title: undefined, text: '😀😀', truncated: true })
 })
 
-test('of a page of ten megabytes the beginning is read', async () => {
+test('only the beginning of a page of ten megabytes is read', async () => {
   const page = await reader.read(
     question('html', Buffer.from(`<main>${'<p>A <b>bold</b> word</p>'.repeat(400_000)}`)),
     never,
@@ -83,7 +83,7 @@ test('pages beyond the queue’s limit are refused, and a cancelled page leaves 
   assert.ok(outcomes.every((outcome) => outcome.status === 'fulfilled' || outcome.reason === reason))
 })
 
-test('an account with many pages does not keep another from its one', async (t) => {
+test('many pages of one account delay the page of another account by one page', async (t) => {
   const shared = createPageReader({ ...pageReaderLimits, processesMax: 1, readMsMax: 60_000 })
   atEnd(t, () => shared.close())
   const order: string[] = []
@@ -93,7 +93,7 @@ test('an account with many pages does not keep another from its one', async (t) 
   assert.deepEqual(order, ['greedy', 'greedy', 'honest', 'greedy'])
 })
 
-test('letters are read by the mark, the server’s word, the page’s word, or their bytes', () => {
+test('the charset is that of the byte order mark, the header, the page, or a guess from the bytes', () => {
   const cases: readonly (readonly [string, Uint8Array, string])[] = [
     ['text/html; charset=ISO-8859-1', Buffer.from([0x63, 0xe9]), 'cé'],
     ['text/html; charset="shift_jis"', Buffer.from([0x93, 0xfa]), '日'],

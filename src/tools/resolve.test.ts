@@ -44,7 +44,7 @@ test('a name without addresses, and one that does not exist, have none', async (
   assert.ok(asked.every((name) => name.split('.').length === 2))
 })
 
-test('a look-up can be given up', async () => {
+test('a DNS lookup can be aborted', async () => {
   const controller = new AbortController()
   const looking = resolve('silent.example', controller.signal)
   controller.abort()

@@ -45,7 +45,7 @@ test('the longest rule that matches decides', () => {
   for (const [path, allowed] of Object.entries(paths)) assert.equal(isAllowed(rules, path), allowed, path)
 })
 
-test('nothing disallowed is all allowed', () => {
+test('a file without disallowed paths allows everything', () => {
   assert.equal(
     isAllowed(parseRobots('User-agent: PennyRouter\nDisallow:\n\nUser-agent: *\nDisallow: /', 'PennyRouter'), '/x'),
     true,
@@ -99,7 +99,7 @@ test('as many rules are kept as are matched quickly, fewer of those with stars, 
 setFlagsFromString('--expose-gc')
 const collectGarbage = runInNewContext('gc') as () => void
 
-test('the rules of a file do not keep the file', () => {
+test('the rules of a robots.txt do not keep the file in memory', () => {
   const heapBytes = () => {
     collectGarbage()
     return process.memoryUsage().heapUsed

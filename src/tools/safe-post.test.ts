@@ -70,7 +70,7 @@ test('a receiver that drops every message fails it after one attempt on a new co
   assert.equal(connections(), 1)
 })
 
-test('a name that leads to this machine at the second look is not called, and redirects are not followed', async () => {
+test('a name that resolves to this machine at the second lookup is not called, and redirects are not followed', async () => {
   const reached = await web.canary(['127.0.0.1'])
   await receiver('93.184.215.43', (request, response) => {
     request.resume()

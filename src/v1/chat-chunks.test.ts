@@ -115,7 +115,7 @@ test('reasoning is sent under both names that clients read', () => {
   assert.deepEqual(chunk?.choices, [{ index: 0, delta, logprobs: null, finish_reason: null }])
 })
 
-test('tool activity is an empty delta that no client stumbles over', () => {
+test('tool activity is an empty delta that every client ignores', () => {
   const activity = { type: 'web_search', status: 'started', call: 1, query: 'usdc' } as const
   const [chunk] = chunks(createChunkRenderer({ ...head, includeUsage: true }).events([{ type: 'activity', activity }]))
   assert.deepEqual(chunk?.tool_activity, activity)
@@ -189,7 +189,7 @@ test('the OpenAI library throws our error out of a stream', async () => {
   await assert.rejects(reading, /The model failed\./)
 })
 
-test('a buffered message says only what there is to say', () => {
+test('a buffered message omits empty members', () => {
   const message = (name: string) => {
     const assembler = createMessageAssembler()
     assembler.add(recorded(name))

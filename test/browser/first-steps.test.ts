@@ -229,7 +229,7 @@ async function signOut(page: Page): Promise<void> {
   await page.getByRole('heading', { name: 'Sign in', level: 1 }).waitFor()
 }
 
-test('the palette keeps what is chosen in sight, and its theme is the one that is not there', async () => {
+test('the palette keeps the selection in view, and offers the theme that is not active', async () => {
   const page = await dashboard.open({ colorScheme: 'dark', viewport: { width: 1280, height: 900 } })
   await signInAsDeveloper(dashboard, page)
   assert.equal(await page.locator('html').getAttribute('data-theme'), 'dark')

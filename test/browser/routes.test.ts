@@ -75,7 +75,7 @@ test('a visitor without a session gets the front page, the sign-in form or the p
   })
 })
 
-test('an expired session is like none', async () => {
+test('an expired session is treated like no session', async () => {
   const forAnybody = routes.filter((route) => !ofOperator(route))
   await visitAll('expired', forAnybody, (route, seen) => {
     assert.equal(seen.url, addressOf(route))

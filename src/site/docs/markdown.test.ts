@@ -38,7 +38,7 @@ test('headings have ids of their own, and keep one that is given', () => {
   )
 })
 
-test('a link that leads nowhere on the site is its words, and one that could run something too', () => {
+test('a link to a page that is not on the site, or to a script, is shown as its text', () => {
   assert.equal(
     html('[a](../b.ts) [c](d.md)', (target) => (target === 'd.md' ? '/docs/d' : undefined)),
     '<p>a <a href="/docs/d">c</a></p>',

@@ -66,7 +66,7 @@ test('a person at an unknown address gets the not-found page with status 404, a 
   }
 })
 
-test('a network that asks for too many pages is refused every page, file and unknown address', async () => {
+test('a network that requests too many pages is refused every page, file and unknown address', async () => {
   isTooMany = true
   try {
     for (const path of ['/', '/keys', '/assets/app-Ab12Cd34.js', '/openapi.json', '/docs', '/llms.txt', '/nothing']) {
@@ -77,14 +77,14 @@ test('a network that asks for too many pages is refused every page, file and unk
   }
 })
 
-test('what programs ask for is never answered with a page', async () => {
+test('a request of a program is never answered with a page', async () => {
   for (const path of ['/api/nothing', '/v1/nothing', '/api', '/v1', '/assets/gone-12345678.js', '/favicon.ico']) {
     assert.equal((await get(path)).status, 404, path)
   }
   assert.doesNotMatch(await (await get('/v1/nothing', { accept: 'text/html' })).text(), /doctype/)
 })
 
-test('files with a hash in their name are kept for ever, and sent compressed where that is understood', async () => {
+test('files with a hash in their name are cached permanently, and sent compressed to clients that accept it', async () => {
   const path = '/assets/app-Ab12Cd34.js'
   const plain = await get(path)
   assert.deepEqual([await plain.text(), plain.headers.get('content-type')], ['plain', 'text/javascript; charset=utf-8'])
@@ -102,7 +102,7 @@ test('no name leads out of the folder', async () => {
   }
 })
 
-test('a page asked for at 127.0.0.1 is shown at localhost; what programs ask for is answered where it is', async () => {
+test('a page requested at 127.0.0.1 is redirected to localhost; requests of programs are not', async () => {
   const page = await get('/keys?a=1', { host: '127.0.0.1:8402', accept: 'text/html' })
   assert.deepEqual([page.status, page.headers.get('location')], [307, 'http://localhost:8402/keys?a=1'])
   const strange = await get('//evil.example', { host: '127.0.0.1:8402', accept: 'text/html' })
