@@ -9,7 +9,7 @@ import type { Bench } from './run.ts'
 const connections = 64
 const accounts = 16
 const roundMs = 3_000
-// A service lives for weeks, and what a request costs falls while the compiler sees its first tens of thousands.
+// A service runs for weeks. The cost of a request falls during the first tens of thousands, while the compiler optimizes.
 const warmUpRequests = 60_000
 const warmUpMsMax = 30_000
 const rounds = 5
@@ -21,7 +21,7 @@ type Sample = {
   readonly cpu: Readonly<Record<string, number>>
 }
 
-/** The same request through everything, round by round in turn, so that whatever disturbs the machine disturbs all alike. */
+/** The same request through every subject, in alternating rounds, so that disturbances of the machine affect all of them. */
 export const bufferedBench: Bench = {
   title: 'a buffered request through the service, beside nginx, a bare pass-through and Portkey',
   async run(progress, { scale }) {
@@ -78,7 +78,7 @@ async function measure(
   const url = `${subject.baseUrl}/chat/completions`
   const report = await ask({ url, headers: subject.headers, body: chatBody(), connections, durationMs, requestsMax })
   if (report.failures > 0) throw new Error(`${subject.name} failed ${report.failures} times: ${report.failure}`)
-  // Pending settlement is part of the cost of the requests, and must not slow the next candidate down.
+  // Pending settlement is part of the cost of the requests, and must not slow down the next subject.
   await subject.settled()
   const after = subject.cpu()
   const { requests, seconds, latency } = report
@@ -104,7 +104,7 @@ function tabulate(samples: ReadonlyMap<Subject, readonly Sample[]>) {
       parts.map((part) => [`${part}_cpu_us`, round(of(subject, (sample) => sample.cpu[part] ?? 0))]),
     ),
     memory_mib: Math.round(subject.memoryKiB() / 1024),
-    // Of one round each, side by side: the median of the ratios, not the ratio of the medians.
+    // Ratios are computed within each round: the median of the ratios, not the ratio of the medians.
     'web_cpu/bare': round(ratio(samples, subject, bare, (sample) => sample.cpu.web ?? 0)),
     'per_second/portkey':
       portkey === undefined ? '' : round(ratio(samples, subject, portkey, (sample) => sample.perSecond)),

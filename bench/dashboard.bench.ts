@@ -14,7 +14,7 @@ import { readLatency, readRefusals, readUnsuccessfulCharges, readUsage } from '.
 import { parse } from '../src/money/usdc.ts'
 import type { Bench } from './run.ts'
 
-// So many requests of one account over thirty days: BENCH_ROWS=5000000 for the size that is promised.
+// Requests of one account over thirty days. BENCH_ROWS=5000000 is the promised size.
 const rowCount = Number(process.env.BENCH_ROWS ?? 300_000)
 const runsPerQuestion = 40
 const hourMs = 3_600_000
@@ -23,7 +23,7 @@ const seedMsMax = 3_600_000
 
 type Owner = { readonly partition: number; readonly accountId: string }
 
-/** What the dashboard's pages ask of the ledger when the account has a long history. */
+/** The queries of the dashboard's pages for an account with a long history. */
 export const dashboardBench: Bench = {
   title: 'the questions behind log, charts and tiles on a long history (BENCH_ROWS, 300000 unless set)',
   async run(progress) {
@@ -105,7 +105,7 @@ async function measure(question: string, ask: () => Promise<unknown>): Promise<R
   return { question, rows: rowCount, p50_ms: at(0.5), p95_ms: at(0.95) }
 }
 
-/** Everything as a file; its sum must be the ledger's, or the figures are worth nothing. */
+/** Downloads everything as a file. Its sum must equal the ledger's; otherwise the figures are meaningless. */
 async function measureExport(database: Database, owner: Owner): Promise<Record<string, string | number>> {
   const beganMs = performance.now()
   let exported = 0n
@@ -136,7 +136,7 @@ async function seed(database: Database): Promise<{ readonly owner: Owner; readon
     [requestRows, [owner.partition, owner.accountId, keyIds, rowCount]],
     [paymentRows, []],
     [hourRows, []],
-    // As the server itself does after a while: without it nothing is answered from an index alone.
+    // PostgreSQL does this by itself after a while. Without it there are no index-only scans.
     ['vacuum analyze', []],
   ]
   for (const [statement, values] of statements) await database.query(statement, values)

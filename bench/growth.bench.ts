@@ -23,8 +23,8 @@ const rowsMax = 10_000_000
 const seededAtOnce = 500_000
 
 /**
- * What a hold and its end cost PostgreSQL when the ledger has up to ten million rows in the tables of five months, beside a young
- * ledger on a second server: batches go to both in turn, so a busy machine slows both alike.
+ * What a hold and its end cost PostgreSQL when the ledger has up to ten million rows in the tables of five months, compared with a new
+ * ledger on a second server: batches go to both alternately, so a busy machine slows both.
  */
 export const growthBench: Bench = {
   title: 'CPU of PostgreSQL per request as the ledger grows, beside a young ledger',
@@ -108,7 +108,7 @@ async function seed(database: Database, size: number): Promise<void> {
     await database.query(seedRows, [from, Math.min(from + seededAtOnce, size) - 1])
   }
   await database.execute('vacuum analyze')
-  // What was seeded is on disk: the measurement shall not pay for it.
+  // Flushes the seeded rows to disk, so that the measurement does not include it.
   await database.execute('checkpoint')
 }
 
@@ -129,7 +129,7 @@ async function compare(growing: Ledger, young: Ledger) {
   const samples: { readonly grown: number; readonly young: number }[] = []
   for (let batch = 0; batch < batches; batch += 1) {
     const sample = { grown: await measure(growing, batch), young: await measure(young, batch) }
-    // The first batches find neither plans nor pages in memory.
+    // Warms up: the first batches find neither plans nor pages in memory.
     if (batch > 1) samples.push(sample)
   }
   return {

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { chatBody } from './parts/chat-body.ts'
 import { beChild } from './parts/child.ts'
 
-// The hostile account of the bench of that name, in a process of its own: everything that costs it nothing, on 100 connections.
+// The hostile account of the hostile bench, in its own process: every request that costs it nothing, on 100 connections.
 
 export type HostileOrder = {
   /** Ends in /v1. */
@@ -15,13 +15,13 @@ export type HostileOrder = {
   readonly durationMs: number
 }
 
-/** How often each attack was made, and what it was answered. */
+/** How often each attack was made, and its responses. */
 export type HostileReport = readonly { readonly name: string; readonly times: number; readonly answers: string }[]
 
 type Attack = {
   readonly name: string
   readonly connections: number
-  /** One time; what it was answered. */
+  /** Makes one attack and returns the response. */
   readonly strike: (order: HostileOrder, agent: Agent, time: number) => Promise<number | string>
 }
 
@@ -120,7 +120,7 @@ async function send(
   return answer.statusCode!
 }
 
-/** Sends everything, and leaves before it is answered. */
+/** Sends the whole request and disconnects before the response. */
 async function hangUp({ baseUrl, apiKey }: HostileOrder, agent: Agent, path: string, body: string): Promise<string> {
   const outgoing = request(`${baseUrl}${path}`, {
     method: 'POST',
@@ -172,7 +172,7 @@ function bearer(apiKey: string): Record<string, string> {
   return { authorization: `Bearer ${apiKey}` }
 }
 
-/** The slowest text there is for a tokenizer that anybody could have written. */
+/** The slowest text for a tokenizer that a person could have written. */
 function randomWords(): string {
   const words: string[] = []
   for (let length = 0; length < longCharacters; length += words.at(-1)!.length + 1) {

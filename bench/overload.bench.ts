@@ -20,8 +20,8 @@ const rounds = 3
 const accounts = 20
 
 /**
- * As many clients as the service serves at once, and five times as many, in turns in one run: what is answered in a second
- * must not become less because more is asked for.
+ * Compares as many clients as the service serves concurrently with five times as many, in alternating rounds of one run: the answers per
+ * second must not decrease under more load.
  */
 export const overloadBench: Bench = {
   title: 'answers per second at one and at five times the load that is served at once',

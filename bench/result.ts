@@ -8,7 +8,7 @@ export type Result = {
   readonly date: string
   readonly machine: string
   readonly node: string
-  /** Of a run that was not of full length. */
+  /** The fraction of the full length, if the run was shorter. */
   readonly scale?: number
   readonly rows: readonly Readonly<Record<string, string | number>>[]
 }

@@ -26,7 +26,7 @@ export type Bench = {
   run(progress: (line: string) => void, settings: BenchSettings): Promise<Result['rows']>
 }
 
-/** Of a run that is to be short: how much of the full length, from `--scale`. */
+/** The fraction of the full length, from `--scale`. */
 export type BenchSettings = { readonly scale: number }
 
 const benches: Readonly<Record<string, Bench>> = {

@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 
-/** Copied as they are. Everything else stays at home: tests, sources of the dashboard and of the contracts, tools. */
+/** Copied unchanged. Everything else is left out: tests, tools, and the sources of the dashboard and the contracts. */
 const copied = [
   'bin/penny.mjs',
   'bin/preflight.mjs',
@@ -19,7 +19,8 @@ const copied = [
   'src/site/docs/site.js',
   'migrations',
   'docs',
-  // Named one by one: an operator's penny.env and secrets may lie beside them. What concerns Docker builds from a clone.
+  // Listed one by one: an operator's penny.env and secrets may be in the same folder. The Docker files are left out, because they build
+  // from a clone.
   'deploy/Caddyfile',
   'deploy/grafana',
   'deploy/helm',
@@ -47,7 +48,7 @@ export function buildPackage(target: string): void {
   writeFileSync(join(target, 'package.json'), `${JSON.stringify(manifestOf(readManifest('.')), null, 2)}\n`)
 }
 
-/** Pictures of the documentation are for those who read it on the web. */
+/** Pictures are only for readers of the documentation on the web. */
 function isShipped(source: string): boolean {
   return !source.startsWith(join(root, 'docs/pictures'))
 }
@@ -117,7 +118,7 @@ function manifestOf({
     publishConfig: { access: 'public', provenance: true },
     dependencies,
     optionalDependencies,
-    // The chain of the sandbox, for those who try the service out. A production service installs without it.
+    // The sandbox chain, for people who try the service. A production install leaves it out.
     peerDependencies: { hardhat: sandboxDependencies.hardhat },
     peerDependenciesMeta: { hardhat: { optional: true } },
   }

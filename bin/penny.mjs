@@ -13,7 +13,7 @@ try {
   process.exitCode = error instanceof SetupError ? error.exitCode : 1
 }
 
-/** Where everything is installed, the service looks for itself, and knows more. */
+/** When everything is installed, the service makes these checks itself, and better. */
 async function refuseImpossibleStart(command) {
   if (command !== 'start' || isReady(false)) return
   const problem = await findStartProblem(process.env)

@@ -1,12 +1,12 @@
-// Plain JavaScript for any Node >= 18. What would stop a start is looked for before minutes go into fetching, installing and building.
+// Plain JavaScript for any Node >= 18. Finds what would stop a start before minutes are spent on downloading, installing and building.
 import { once } from 'node:events'
 import { accessSync, constants, statSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { dirname, resolve } from 'node:path'
 
 /**
- * Why a start with this environment cannot succeed, in one line; undefined where it may. It knows the port and the data folder
- * only: all other settings are checked by the service itself, whose words these are (`src/http/server.ts`, `src/db/data-dir.ts`).
+ * Why a start with this environment cannot succeed, in one line; undefined when it may succeed. Checks only the port and the data folder,
+ * with the service's own messages (`src/http/server.ts`, `src/db/data-dir.ts`). The service checks all other settings.
  */
 export async function findStartProblem(environment) {
   return dataDirProblem(resolve(environment.DATA_DIR || '.penny')) ?? (await portProblem(environment))

@@ -1,8 +1,8 @@
 // Plain JavaScript for any Node >= 18: it runs before anything is installed.
 //
-// The service needs Node 26. Where the machine's own Node is older, the platform's script-free npm package with that
-// Node is put into .runtime/, and everything, npm included, runs under it: npm under an old Node silently skips optional
-// native packages whose engines ask for a newer one.
+// The service needs Node 26. If the machine's Node is older, the platform's npm package of Node 26, which runs no install scripts, is put
+// into .runtime/, and everything, including npm, runs under it: npm under an old Node silently skips optional native packages that
+// require a newer one.
 import { spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import {
@@ -44,11 +44,11 @@ const npmLookMs = 250
 export const projectRoot = dirname(dirname(fileURLToPath(import.meta.url)))
 const runtimeFolder = join(projectRoot, '.runtime')
 
-// Aborted by a signal during the set-up: its child is stopped and its lock removed before this process exits.
+// Aborted by a signal during the setup: the running child is stopped and the lock removed before this process exits.
 const interruption = new AbortController()
 const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP']
 
-/** Makes sure that runtime, packages and dashboard are there. Returns the path of a Node that can run the service. */
+/** Makes sure that runtime, packages and dashboard are installed. Returns the path of a Node that can run the service. */
 export async function prepare({ development }) {
   const interrupt = (signal) => interruption.abort(new InterruptedError(signal))
   for (const signal of stopSignals) process.on(signal, interrupt)
@@ -75,14 +75,14 @@ async function setUp(development) {
 }
 
 /**
- * Runs a TypeScript file of the project; resolves with its exit code when it ends. Signals are passed on: they may be meant for this
- * process alone. The service ignores a signal that reaches it twice, from a terminal or a process group and from here. The channel
+ * Runs a TypeScript file of the project; resolves with its exit code when it ends. Signals are forwarded, because they may be sent to
+ * this process only. The service ignores a signal that reaches it twice: from a terminal or process group, and from here. The channel
  * closes when this process is killed, and the service stops. It carries one message: the exit code, once the work is done. A signal that
- * arrives while Node is being torn down kills the process, because its handlers are gone; its work was done all the same.
+ * arrives while Node is being torn down kills the process, because its handlers are gone; its work is done by then.
  */
 export function run(node, file, args) {
   const path = join(projectRoot, file)
-  // A published package holds the same file without its types: below node_modules Node takes no TypeScript.
+  // A published package has the same file without its types: Node does not run TypeScript below node_modules.
   const program = existsSync(path) ? path : path.replace(/\.ts$/, '.js')
   const child = spawn(node, [program, ...args], {
     stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
@@ -114,7 +114,7 @@ export function stopWithNpm() {
   timer.unref()
 }
 
-/** Whether runtime and packages are there. */
+/** Whether runtime and packages are installed. */
 export function isReady(development) {
   return runtimePath() !== undefined && packagesAreCurrent(development)
 }
@@ -138,7 +138,7 @@ async function ensureRuntime() {
   rmSync(staging, { recursive: true, force: true })
   mkdirSync(staging, { recursive: true })
   await step(`Fetching Node ${nodeVersion}`, () => installRuntime(staging, nodePackage))
-  // Renamed when whole: a fetch that was interrupted leaves nothing that looks like a runtime.
+  // Renamed when complete: an interrupted download leaves nothing that looks like a runtime.
   const target = join(runtimeFolder, `node-${nodeVersion}`)
   rmSync(target, { recursive: true, force: true })
   renameSync(join(staging, 'node_modules', nodePackage.name), target)
@@ -149,7 +149,7 @@ async function ensureRuntime() {
   return join(target, 'bin', 'node')
 }
 
-/** The binary will hold every key of the service: npm unpacks it only if it has the hash that is known here. */
+/** This binary will have access to every key of the service: npm unpacks it only if it has the hash that is listed here. */
 function writeLock(folder, name, integrity) {
   const dependencies = { [name]: nodeVersion }
   const packages = { '': { dependencies }, [`node_modules/${name}`]: { version: nodeVersion, integrity } }
@@ -179,7 +179,7 @@ async function ensurePackages(node, development) {
   writeFileSync(packagesMarker(), JSON.stringify({ lock: lockHash(), development }))
 }
 
-/** Builds the dashboard when its sources are not those of the build. A published package has the build and no sources. */
+/** Builds the dashboard if its sources have changed since the last build. A published package has the build and no sources. */
 async function ensureDashboard(node, development) {
   if (!existsSync(join(projectRoot, 'web', 'build.ts'))) return
   const build = spawn(node, [join(projectRoot, 'web', 'build.ts'), '--if-stale'], {
@@ -193,7 +193,7 @@ async function ensureDashboard(node, development) {
     build.once('exit', resolve)
   })
   if (code === 0) return
-  // The API must not be down because its dashboard is.
+  // A failed build of the dashboard must not keep the API down.
   if (!development)
     process.stderr.write('  The dashboard could not be built; the service starts with the last build, if any.\n')
   else throw new SetupError('The dashboard could not be built. See the output above.')
@@ -203,8 +203,8 @@ function packagesMarker() {
   return join(projectRoot, 'node_modules', '.penny-packages.json')
 }
 
-// Packages for development hold everything that a start needs, not the other way round. Without a lockfile this is a package
-// that npm has installed, with all it needs beside it.
+// The packages for development include everything that a start needs, but not the reverse. Without a lockfile this is a published
+// package, which npm has installed with its dependencies.
 function packagesAreCurrent(development) {
   if (!existsSync(join(projectRoot, 'package-lock.json'))) return true
   try {
@@ -259,8 +259,8 @@ function npmPath() {
   return found
 }
 
-// npm looks for the machine's own settings (a proxy, a certificate, a registry) beside the Node that runs it. Under another
-// Node it would not find them, so it is told where they are.
+// npm looks for the machine's settings (a proxy, a certificate, a registry) next to the Node that runs it. Under another Node it would
+// not find them, so their place is passed to it.
 function environment(node) {
   const kept = Object.entries(process.env).filter(
     ([name]) => !/^npm_(package|lifecycle|config_local_prefix)/.test(name),
@@ -269,7 +269,7 @@ function environment(node) {
     npm_config_globalconfig: join(dirname(dirname(process.execPath)), 'etc', 'npmrc'),
     ...Object.fromEntries(kept),
     PATH: `${dirname(node)}${delimiter}${process.env.PATH ?? ''}`,
-    // What Node makes of the TypeScript is kept: every process after the first starts in half the time.
+    // Node's compiled code is cached: every process after the first starts in half the time.
     NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE ?? join(projectRoot, 'node_modules', '.cache', 'penny'),
   }
 }
@@ -291,7 +291,7 @@ async function step(title, work) {
   }
 }
 
-/** Two starts at once on a fresh clone must not install over each other. */
+/** Two concurrent starts on a fresh clone must not install over each other. */
 async function withSetupLock(work) {
   prepareRuntimeFolder()
   const lock = join(runtimeFolder, 'setup.lock')

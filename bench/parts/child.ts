@@ -1,7 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 
-/** A part of a bench in a process of its own: it says when it is ready, then answers one order at a time. */
+/** A part of a bench in its own process: it reports that it is ready, then answers one call at a time. */
 export type Child<Ready, Order, Answer> = {
   readonly pid: number
   readonly ready: Ready
@@ -32,7 +32,7 @@ export async function startChild<Settings extends object, Ready, Order extends o
   }
 }
 
-/** For the child's side: `start` is given the settings, and what it returns answers the orders. */
+/** The child's side: `start` gets the settings and returns the function that answers calls. */
 export function beChild<Settings, Ready, Order, Answer>(
   start: (settings: Settings) => Promise<{ readonly ready: Ready; answer?(order: Order): Promise<Answer> }>,
 ): void {

@@ -3,8 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { beChild } from './child.ts'
 
 /**
- * The load of all comparisons, in a process of its own: so many connections, kept alive, each sending its next request when it
- * has the answer to the last. Written on bare sockets, so that it takes little of the machine that it measures.
+ * The load of all comparisons, in its own process: keep-alive connections, each of which sends its next request after the previous
+ * answer. Uses plain sockets, so that it takes little CPU time from what it measures.
  */
 export type LoadOrder = {
   /** Of several, each connection keeps to one. */
@@ -13,9 +13,9 @@ export type LoadOrder = {
   readonly headers: readonly Readonly<Record<string, string>>[]
   readonly body: string
   readonly connections: number
-  /** The connections are opened one after the other over so long; all at once unless told. */
+  /** The connections are opened one after another over this time; all at once by default. */
   readonly rampMs?: number | undefined
-  /** The load ends after so long, or after so many requests. */
+  /** The load ends after this time, or after this many requests. */
   readonly durationMs: number
   readonly requestsMax?: number | undefined
 }
@@ -23,7 +23,7 @@ export type LoadOrder = {
 export type LoadReport = {
   readonly requests: number
   readonly failures: number
-  /** What the first failure said. */
+  /** The message of the first failure. */
   readonly failure: string | undefined
   readonly seconds: number
   readonly latency: Spread

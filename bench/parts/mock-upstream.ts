@@ -4,8 +4,8 @@ import type { AddressInfo } from 'node:net'
 import { beChild } from './child.ts'
 
 /**
- * The upstream of all comparisons: one answer of so many words, in the protocol that is asked for. Chat completions for
- * pass-throughs, Responses for us. Everything that can be rendered before the first request is.
+ * The upstream of all comparisons. Answers with a given number of words, in either protocol: chat completions for pass-throughs,
+ * Responses for us. Everything possible is rendered before the first request.
  */
 export type MockReady = { readonly origin: string }
 

@@ -7,7 +7,7 @@ import { beChild } from './child.ts'
 
 export type PassThroughSettings = { readonly upstream: string }
 
-/** The least that a proxy in Node can do: take the request, send it on, send the answer back. No key, no meter, no ledger. */
+/** The minimal proxy in Node: forwards the request, and returns the answer. No key, no meter, no ledger. */
 beChild<PassThroughSettings, { origin: string }, never, never>(async ({ upstream }) => {
   const pool = new Pool(upstream, { connections: 10_000, pipelining: 1 })
   const server = createServer({ keepAliveTimeout: 600_000, noDelay: true }, (incoming, outgoing) => {
