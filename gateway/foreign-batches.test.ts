@@ -27,8 +27,8 @@ import {
 import { publicClient, relayer, signCall } from '../test/support/sandbox-chain.ts'
 import { untilFits } from '../test/support/until.ts'
 
-// Payments that reach the chain outside the gateway's books: by another sender's transaction, or by its own before it lost its
-// database.
+// Payments that reach the chain without being in the gateway's database: in another sender's transaction, or in its own before it lost
+// its database.
 
 test('a payment that a third party settles first counts as settled, once', async (t) => {
   const line = await openLine(t)

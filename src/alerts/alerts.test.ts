@@ -47,7 +47,7 @@ function deposit({ partition, accountId }: Payer, amount: bigint): Promise<boole
   return creditDeposit(database, { partition, id: randomUUID(), accountId, amount: fromAtomic(amount), source: 'test' })
 }
 
-/** Kinds of the open alerts after the job has looked. */
+/** Kinds of the open alerts after an evaluation. */
 async function openKinds(payer: Payer): Promise<readonly string[]> {
   await new AlertWatch(ledger.database).look()
   return (await listAlerts(ledger.database, payer, 'open')).map(({ kind }) => kind).sort()
@@ -67,7 +67,7 @@ test('a balance alert fires once, is resolved by a deposit, and fires again; eac
   assert.deepEqual(await openKinds(payer), [])
   await spend(payer, 6_000n)
   assert.deepEqual(await openKinds(payer), ['balance_below'])
-  // Two evaluations at once, as by a person who changes a rule while the job runs.
+  // Two concurrent evaluations, as when a person changes a rule while the job runs.
   await Promise.all([1, 2, 3].map(() => evaluateAccounts(ledger.database, payer.partition, [payer.accountId])))
   await deposit(payer, 1_400n)
   assert.deepEqual(await openKinds(payer), ['balance_below'], 'above the threshold, below the re-arm level')
@@ -107,7 +107,7 @@ test('every kind of alert fires', async () => {
      values ($1, $2, date_trunc('hour', now(), 'UTC') - interval '2 days', $3, 'm', 1, 95000)`,
     [partition, accountId, payer.keyId],
   )
-  // A charge whose payment does not get on.
+  // A charge whose payment makes no progress.
   await settle(database, [payer], 'received')
   await database.query(`update payments set created_at = now() - interval '3 hours' where account_id = $1`, [accountId])
   const recipient = `0x${'a'.repeat(40)}`

@@ -39,7 +39,7 @@ import { routeSandbox } from './sandbox.ts'
 import type { ApiServices } from './services.ts'
 import { routeSignIn } from './sign-in.ts'
 
-// The routes of money over a chain's stand-in, on the ledger's own functions.
+// The money routes with a fake chain and the real ledger functions.
 
 const usdcAddress = `0x36${'0'.repeat(38)}`
 const gatewayAddress = `0x00777${'7'.repeat(35)}`
@@ -49,9 +49,9 @@ let ledger: TestDatabase
 let server: Server
 let origin: string
 const trail: object[] = []
-// As where money is real.
+// As in production.
 const ownerCooldownMs = 24 * 3_600_000
-/** Of the rate at which addresses are assigned. */
+/** The clock of the rate at which addresses are assigned. */
 const addressesMs = { now: 0 }
 let custodian: Custodian
 let cleanUp: (() => unknown) | undefined
@@ -219,7 +219,7 @@ test('every step of a withdrawal that is done has its time, in order', async () 
   await advance(2, 'confirmed')
   assertDated(await steps(), 4)
   assert.deepEqual((await steps())[1], settled, 'the time of a step does not change')
-  // One that was recovered from the chain has none of these times: that of the next known step is shown.
+  // A withdrawal that was recovered from the chain has none of these times: the time of the next known step is shown.
   await database.query('update withdrawals set settled_at = null, sent_at = null where id = $1', [id])
   assertDated(await steps(), 4)
 })
@@ -247,7 +247,7 @@ test('the first owner address of an account with money waits, unless a passkey o
   const setOwner = (address: string, proof?: unknown) =>
     client.send('PUT', '/api/owner', { address, ...(proof === undefined ? {} : { proof }) })
 
-  // Neither an assertion for another address, nor one of a sign-in, nor the same one twice.
+  // Refused: an assertion for another address, one of a sign-in, and the same one a second time.
   const confirmed = await device.confirm(client, ownerAddress)
   assert.equal((await setOwner(thief, { credential: confirmed })).status, 401)
   assert.equal((await setOwner(ownerAddress, { credential: confirmed })).status, 401)
@@ -373,7 +373,7 @@ test('at most three withdrawals of an account are open, even under concurrent re
     '3 withdrawals of this account are open; the limit is 3. Try again when one of them has been paid.',
   )
   assert.equal((await client.get('/api/balance')).available, '8.5')
-  // The stored ones are answered as before, and one that has ended makes room for one more.
+  // Stored withdrawals are returned as before, and one that has ended makes room for another.
   assert.deepEqual((await send()).map(({ status }) => status).sort(), answers.map(({ status }) => status).sort())
   await ledger.database.query(
     `update withdrawals set state = 'confirmed' where id = (select id from withdrawals where account_id = $1 limit 1)`,
@@ -404,7 +404,7 @@ test('an account gets its deposit address when it looks at its deposits, and one
   assert.ok((await watched()).includes(id))
   assert.equal((await client.get('/api/session')).account.deposit_address, address)
 
-  // The rest of 60, less one for the look that came second.
+  // The rest of 60, less one for the second look.
   let given = 0
   for (let count = 0; count < 62; count += 1) given += (await (await join()).look()) === null ? 0 : 1
   assert.ok(given === 58 || given === 59, `${given} more`)

@@ -42,7 +42,7 @@ async function sessionOf(payer: Payer): Promise<Readonly<Record<string, string>>
   return { cookie: sessionCookie(site, token, 60) }
 }
 
-/** How many of so many are let in. */
+/** The number of requests that are admitted, out of `count`. */
 async function admitted(
   gate: Gate,
   contract: Contract,

@@ -47,7 +47,7 @@ test('a round that writes all it may stays within the limit, and within the toke
       const affordable = bill.affordableOutput(inputTokens)
       assert.ok(affordable <= bill.tokensLeft)
       if (affordable > 0) assert.ok(costAfter(bill, inputTokens, affordable) <= bill.limit)
-      // Nothing is kept back either, but for what rounding takes.
+      // Nothing is left over either, except by rounding.
       if (affordable < bill.tokensLeft) assert.ok(costAfter(bill, inputTokens, affordable + 1) > bill.limit - 1n)
     }),
   )

@@ -28,7 +28,7 @@ function answered(bound = inputTokensMax): Bill {
   return bill
 }
 
-/** What is billed of an answer with this report, and how often a report was refused. */
+/** The billed usage of an answer with this report, and how often a report was rejected. */
 async function billed(
   reported: { readonly input_tokens: number; readonly output_tokens: number },
   bound = inputTokensMax,

@@ -24,7 +24,7 @@ import {
 } from './lands-once.ts'
 import { CallRevertsError, ChainNode } from './node.ts'
 
-// The call moves a coin, and nothing in the contract keeps it from being carried out twice: only the rules of the sender do.
+// The call moves a coin, and nothing in the contract prevents a second execution: only the sender's rules do.
 
 const recipient = account('recipient').address
 const call: ContractCall = {
@@ -32,7 +32,7 @@ const call: ContractCall = {
   data: encodeFunctionData({ abi: devUsdcAbi, functionName: 'transfer', args: [recipient, 1n] }),
 }
 
-/** A chain, a node in front of it, and what a process would have on its disk. */
+/** A chain, a node in front of it, and the process's stored state. */
 async function openBench(t: TestContext) {
   const chain = await startChain(t)
   await chain.ready
@@ -48,7 +48,7 @@ async function openBench(t: TestContext) {
 
 type Bench = Awaited<ReturnType<typeof openBench>>
 
-/** The life of a process that has to bring the call into the chain; it ends with the call, or in a crash. */
+/** A process that has to get the call into the chain; it ends when the call has ended, or in a crash. */
 async function live({ url, proxy, stored, problems }: Bench, options: Partial<SenderOptions> & { name?: string } = {}) {
   const sender = new TransactionSender({
     node: new ChainNode(proxy.url),

@@ -180,7 +180,7 @@ test('every machine serves requests, and one with jobs settles too', () => {
   )
 })
 
-// What the configuration has, the process that talks to strangers has for as long as it lives.
+// The process that serves clients keeps the configuration for its whole life.
 test('a master key in a file stays there: the configuration only has its path', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'penny-config-'))
   atEnd(t, () => rmSync(folder, { recursive: true, force: true }))

@@ -113,7 +113,7 @@ test('a failed transaction leaves nothing behind, and its connection stays usabl
   assert.equal(await backendOf(database), backend)
 })
 
-// The server answers such a commit with ROLLBACK and no error: taken for a success, the money would be in the air.
+// The server answers such a commit with ROLLBACK and no error. Taken for a success, a write of money would be lost.
 test('a commit that the server turned into a rollback is a failure', async () => {
   const swallowing = shared.database.transaction(async (transaction) => {
     await transaction.query("insert into notes values (2, 'gone')")
@@ -221,7 +221,7 @@ test('calls beyond the queue’s limit are refused immediately as overload', asy
   const lock = Promise.withResolvers<void>()
   const busy = database.transaction(() => lock.promise)
   const waiting = [database.query('select 1 as one'), database.query('select 1 as one')]
-  // Certainly not carried out, and worth another try.
+  // Certainly not executed, and worth a retry.
   const isRefusal = (error: unknown) => !isConnectionLost(error) && isTransient(error)
   await assert.rejects(database.query('select 1'), isRefusal)
   await assert.rejects(database.query('select 1'), { code: 'overloaded', retryAfterMs: 1_000 })

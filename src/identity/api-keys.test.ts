@@ -124,7 +124,7 @@ test('another window counts what was spent and is held in it, open requests incl
   await holds.end(voided(await hold(holds, payer, 6_000n)))
 })
 
-/** As if the last change were more than a minute ago. */
+/** Makes the last change look older than a minute. */
 async function changeWindowNow({ keyId }: Payer, limitWindow: 'lifetime' | 'day' | 'week' | 'month'): Promise<void> {
   await ledger.database.query(
     "update api_keys set window_changed_at = now() - interval '61 seconds' where window_changed_at is not null",

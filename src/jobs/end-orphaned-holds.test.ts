@@ -53,7 +53,7 @@ test('a node’s death without a checkpoint voids what it held', async () => {
   assert.equal((await findAccount(ledger.database, payer.partition, payer.accountId))?.spendable, 5_000n)
 })
 
-// A laptop that was shut for a month, or a copy that is restored: the age of its holds in milliseconds is beyond an integer.
+// After a laptop was suspended for a month, or a copy was restored, the age of holds in milliseconds exceeds an integer.
 test('a hold that was open for months is ended, and does not keep others from being ended', async () => {
   const { first, second, die } = await openNodes()
   const payer = await openPayer(ledger.database, 5_000n)

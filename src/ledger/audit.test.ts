@@ -7,7 +7,7 @@ import { findRecentViolations, findViolations, invariants } from './audit.ts'
 let ledger: TestDatabase
 before(async () => {
   ledger = await testDatabase()
-  // The constraints would refuse the corruptions below: it is the auditor that is on trial here.
+  // The constraints would refuse the corruptions below. They are removed, because this tests the auditor.
   const drop = (table: string, constraints: readonly string[]) =>
     ledger.database.execute(`alter table ${table} ${constraints.map((name) => `drop constraint ${name}`)}`)
   await drop('accounts', ['accounts_not_overspent', 'accounts_not_negative'])
@@ -30,7 +30,7 @@ const corruptions: Readonly<Record<string, string>> = {
   I11: 'update accounts set deposited = deposited + 1, gateway = gateway + 1 where id = $1',
 }
 
-/** What only adding up every row can tell. */
+/** Violations that only a sum over every row reveals. */
 const onlyInFull = ['I8', 'I9', 'I11']
 
 test('every invariant has a corruption that shows', () => {

@@ -50,7 +50,7 @@ const steps = Number(process.env.MODEL_STEPS ?? stepsOfTests)
 const isLong = steps > stepsOfTests
 const seed = seedOf('TEST_SEED')
 const stepsPerRun = 200
-// Runs beside each other, each with an account and nodes of its own: a step is mostly waiting for a commit, which they share.
+// Concurrent runs, each with its own account and nodes: a step mostly waits for a commit, which the runs share.
 const lanes = 8
 const cap = format(fromAtomic(rules.inFlightCap))
 
@@ -120,7 +120,7 @@ const extendOne = fc.record({ die: fc.nat(1_000), total: fc.integer({ min: 0, ma
     const { requestId, payer } = real.open.get(request)!
     const call = { requestId, payer, total: fromAtomic(BigInt(total)) }
     const expected = expectExtension(model, request, BigInt(total))
-    // The second time its reply was lost: it is said again and changes nothing.
+    // The second time, as after a lost reply: it changes nothing.
     assert.deepEqual([await real.holds.extend(call), await real.holds.extend(call)], [expected, expected])
   }),
 )
@@ -251,7 +251,7 @@ async function walk(laneSeed: number, onRun: (steps: number) => void): Promise<v
     await compareAccount(model, real)
     assert.deepEqual(await findViolations(database, [payer.accountId]), [])
   })
-  // The number of commands of a run is drawn too: half of the most on average, so that a first go may fall short.
+  // The number of commands of a run is random too, on average half of the maximum, so one run may not be enough.
   for (let go = 0; left > 0; go += 1)
     await fc.assert(property, {
       seed: laneSeed + go * lanes,

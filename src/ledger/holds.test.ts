@@ -92,7 +92,7 @@ test('a request whose caller gave up before its hold was sent is either held and
   assert.deepEqual(await findViolations(database), [])
 })
 
-// The node lost the reply, held again on another connection and ended the request. Meanwhile the network kept the first statement.
+// The node lost the reply, held again on another connection and ended the request. Meanwhile the network delayed the first statement.
 test('a hold that the database gets after its repetition has ended holds nothing', async () => {
   const { database } = ledger
   let late: (() => Promise<readonly unknown[]>) | undefined
@@ -135,7 +135,7 @@ function askedForHoldsAfter(sent: Promise<void>, database: Database): Database {
   })
 }
 
-/** A database that can be told to answer the next prepared calls as one with a full waiting line does. */
+/** A database whose next prepared calls can be made to fail like those of one with a full queue. */
 function crowdable(database: Database) {
   const full = openDatabase({ url: 'postgresql://127.0.0.1/none', poolMax: 1, waitingMax: 0, applicationName: 'full' })
   let left = 0
@@ -337,7 +337,7 @@ test('concurrent extensions never pass the balance, the key’s limit or what ma
   ] as const) {
     const holds = await openLedger(ledger.database, { cap })
     const payer = await openPayer(ledger.database, balance, { limit })
-    // Half of what there is room for is held, by ten requests; each of them asks for as much again, and a little.
+    // Ten requests hold half of the limit. Each asks for the same amount again, and a little more.
     const placed = await Promise.all(Array.from({ length: 10 }, () => hold(holds, payer, 1_000n)))
     const decisions = await Promise.all(
       placed.map(({ requestId }) => holds.extend({ requestId, payer, total: parse('0.0011') })),
@@ -530,9 +530,9 @@ test('one batch holds, refuses and ends requests of many partitions, each in its
   assert.deepEqual(await findViolations(database), [])
 })
 
-// The planner takes young tables for empty, and any index for a way to the few rows there may be: by another one than the
-// primary key it would read every account of the partition, or whatever an account has open, for each batch.
-// The plans of a worker are not seen from the coordinator.
+// The planner assumes that new tables are empty, and that any index leads to few rows. With an index other than the primary key, each
+// batch would read every account of the partition, or everything that an account has open. The plans of a worker are not seen from the
+// coordinator.
 test('however young its tables are, the ledger looks accounts, holds and requests up by their ids', {
   skip: isOnCluster,
 }, async (t) => {
@@ -545,7 +545,7 @@ test('however young its tables are, the ledger looks accounts, holds and request
     await Promise.all(placed.map((one) => holds.end(charge(one, 200n))))
   }
   let read = await indexReads(database)
-  // The database tells its statistics with a delay.
+  // The database reports its statistics with a delay.
   while (read.accounts_pkey! < 12 * payers.length) read = await indexReads(database)
   for (const index of ['accounts_by_address', 'holds_of_account', 'requests_other_account_id_id_idx']) {
     // The planner itself looks at the ends of an index now and then.

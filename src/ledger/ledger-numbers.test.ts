@@ -76,7 +76,7 @@ test('a ledger never compared with the chain is neither solvent nor insolvent, a
   }
 })
 
-// A scrape reads what is open; what has come in since the beginning is processMetrics now and then by one process.
+// A scrape reads open rows only; one process publishes the lifetime totals as process metrics from time to time.
 test('deposits are reported with their number and their sum', async () => {
   const { database } = ledger
   const before = await database.query<{ count: number; sum: number }>(

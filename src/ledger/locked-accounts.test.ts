@@ -197,7 +197,7 @@ test('holds of a locked account beyond five hundred are refused, and its ends ar
   await hold(holds, other!, 100n).then((placed) => holds.end(voided(placed)))
   const placing = Array.from({ length: 600 }, () => place(holds, stuck, 1n).catch((error: { code: string }) => error))
   const ending = open.map((placed) => holds.end(voided(placed)))
-  // The last ones find the queue full, and are told so while the account is still locked.
+  // The last calls find the queue full, and are refused while the account is still locked.
   assert.equal(codeOfAny(await placing.at(-1)!), 'overloaded')
   await release()
   assert.ok((await Promise.all(ending)).every(({ endedNow }) => endedNow))

@@ -116,7 +116,7 @@ test('a request is stored with its month, also one with another timestamp', asyn
     const call = holdCall(payer, 100n, id)
     const decision = await holds.place(call)
     await holds.end(charge((decision as { hold: Hold }).hold, 50n))
-    // Said again, a hold and an end are found wherever they are kept.
+    // A repeated hold or end finds the stored request, in whichever table it is.
     await assert.rejects(holds.place(call), { code: 'overloaded' })
     assert.equal((await findRequest(database, payer.partition, payer.accountId, id))?.charged, 50n)
   }

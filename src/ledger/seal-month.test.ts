@@ -31,7 +31,7 @@ import { dropMonth, readMonthRows, sealMonth } from './seal-month.ts'
 import { checkNotArchived, findSealedMonth, readArchivedBefore } from './sealed-months.ts'
 
 const now = new Date()
-/** The month `count` months ago: 2 is surely over. */
+/** The month `count` months ago: with 2, it has certainly ended. */
 const monthAgo = (count: number) => monthOf(new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - count, 1)))
 const month = monthAgo(2)
 const noLeaves = async () => randomBytes(64)
@@ -184,7 +184,7 @@ test('a month that is not over, or has open, retried or unpaid requests, is not 
   const open = (await place(holds, payer, 100n, id)) as { hold: Hold }
   await assert.rejects(sealMonth(database, month, noLeaves), /1 open requests/)
   await holds.end(voided(open.hold))
-  // It cost nothing, and waits for later charges to be paid with: the seal asks for a payment of 0.
+  // This request cost nothing and would wait for later charges: the seal asks for a payment of 0.
   await assert.rejects(sealMonth(database, month, noLeaves), /1 accounts have requests .* not paid/)
   const [account] = await database.query<{ pay_to: bigint }>('select pay_to from accounts where id = $1', [
     payer.accountId,

@@ -122,7 +122,7 @@ test('of a hundred requests with one payment, one is served and no other holds a
   // Its reply is lost, and it asks again: the same hold.
   const decisions = await Promise.all([1, 2, 3].map(() => placePaid(ledger.database, holds, own, 100n)))
   const [placed] = decisions.map(heldOf)
-  // Others that got as far, by whatever mistake, get nothing.
+  // Other requests that got this far by mistake hold nothing.
   assert.equal(await placePaid(ledger.database, holds, signedPayment(wallet, 100n), 100n), 'used')
   assert.equal(
     await placePaid(ledger.database, holds, { ...own, requestId: createRequestId(wallet.partition, Date.now()) }, 1n),
@@ -148,7 +148,7 @@ test('a payment whose hold is refused is credit; one that the gateway refused le
   assert.equal(await claimPayment(ledger.database, refused), 'claimed')
   await deleteRefusedPayment(ledger.database, refused)
   assert.equal(await claimPayment(ledger.database, refused), 'claimed')
-  // Its request died, and the gateway has it after all.
+  // The payment's request died, but the gateway has accepted it.
   const accepted = acceptedPayment(refused, 'transfer-x')
   assert.deepEqual(
     [await creditPayment(ledger.database, wallet, accepted), await creditPayment(ledger.database, wallet, accepted)],

@@ -93,7 +93,7 @@ test('a parameter that came once has no number in its place, one of several has'
   assert.equal(refused(query, { key: ['0190dea0-0000-7000-8000-000000000001', 'x'] }).param, 'key[1]')
 })
 
-// Whatever a route takes: each of its members as each kind of wrong value. None may bring the schema library's own words to light.
+// Sends each member of each route as each kind of wrong value. No response may contain the schema library's own messages.
 test('no route returns a message of the schema library', () => {
   const values = [
     undefined,

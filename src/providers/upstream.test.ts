@@ -195,7 +195,7 @@ test('output is read only as fast as it is consumed', async (context) => {
     else response.end(completed)
   })
   const answer = await upstream.respond(request, 'm', never, options)
-  // Meanwhile other answers come and go: there is all the time in the world to read this one.
+  // Meanwhile other answers begin and end: this one can be read at any pace.
   for (let round = 0; round < 30; round += 1) await readAll(upstream.respond(request, 'm', never, options))
   assert.ok(written < offered, 'the upstream could write everything though nobody read it')
   let characters = 0

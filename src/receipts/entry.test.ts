@@ -34,7 +34,7 @@ test('every entry can be read back from its encoding', () => {
   fc.assert(fc.property(anyEntry, (entry) => assert.deepEqual(decode(encodeEntry(entry)), { ...entry })))
 })
 
-// Written down for good: receipts that exist must verify for ever.
+// Fixed values: existing receipts must remain valid forever.
 test('the encoding and the hash of a known entry never change', () => {
   const entry = entryOf(7n, { fromCredit: -1n, amount: -2n, model: 'é' })
   const fixed = [

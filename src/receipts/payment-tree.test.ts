@@ -65,7 +65,7 @@ test('a different list, order, range or predecessor has a different root', () =>
   )
 })
 
-// Written down for good, like the encoding.
+// Fixed values, like the encoding.
 test('nodes begin with 1, the root with 2, and a node without a partner moves up', () => {
   const [a, b, c] = ['a', 'b', 'c'].map((text) => keccak256(text)) as [Buffer, Buffer, Buffer]
   const node = (left: Buffer, right: Buffer) => keccak256(Buffer.concat([Buffer.of(1), left, right]))

@@ -99,7 +99,7 @@ for (const fault of [...beforeFaults, ...afterFaults]) {
     gateway.faults = () => fault
     assert.equal((await settle(gatewayClient)).state, 'unknown')
     const isTaken = (afterFaults as readonly string[]).includes(fault)
-    // We may give up before the gateway has taken what it was sent.
+    // We may time out before the gateway has processed the request.
     if (isTaken) await until(() => gateway.transfers.size > 0)
     assert.equal(gateway.transfers.size, isTaken ? 1 : 0)
   })

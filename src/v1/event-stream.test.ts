@@ -24,7 +24,7 @@ test('a client that reads slowly is not cut off, however long one piece takes to
   for await (const chunk of answer) {
     const before = bytes
     bytes += (chunk as Buffer).length
-    // Less than it may do nothing, and all told far more.
+    // Less than the time a client may read nothing, but far more in total.
     if (Math.floor(before / pieceBytes) < Math.floor(bytes / pieceBytes)) await pause(300)
   }
   await delivered

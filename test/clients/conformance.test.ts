@@ -8,8 +8,8 @@ import { assertRowAddsUp } from './ledger-row.ts'
 import type { Exchange } from './tap.ts'
 import { type Chunk, readEventStream } from './wire.ts'
 
-// By plain HTTP, without a client that would smooth anything over. The suite itself holds every answer to the public
-// schemas and to the rules of the wire; the tests say what is in them.
+// By plain HTTP, without a client that could hide problems. The suite itself holds every answer to the public schemas and to the rules of
+// the wire; the tests say what is in them.
 
 const suite = clientSuite()
 

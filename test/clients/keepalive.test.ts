@@ -10,7 +10,7 @@ import { clientSuite, model } from './client-suite.ts'
 import { thinkLong, user } from './conversations.ts'
 import { readEventStream } from './wire.ts'
 
-// A service that takes a hundredth of a second for a long silence: every client must live with what bridges it.
+// A service that treats a hundredth of a second as a long silence: every client must cope with its keepalives.
 const suite = clientSuite({ STREAM_KEEPALIVE_MS: '10', KEEPALIVE_AFTER_MS: '10' })
 
 /** The text of the same answer, buffered and then streamed. */

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
-/** One request of a client and what it was answered, as they went over the wire. */
+/** One request of a client and its response, as sent over the wire. */
 export type Exchange = {
   readonly method: string
   readonly path: string
@@ -76,7 +76,7 @@ async function relay(
   exchanges.push(exchange)
 
   const outward = request(new URL(url, origin), { method, headers, agent: false })
-  // Whoever leaves first takes the other side along: that is how an abort reaches the service.
+  // When one side disconnects, the other connection is closed too: this is how an abort reaches the service.
   outgoing.once('close', () => outward.destroy())
   outward.on('error', () => outgoing.destroy())
   outward.once('response', (answer) => {

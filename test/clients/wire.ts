@@ -1,18 +1,18 @@
 import { loadOpenAiValidators } from '../support/openai-schemas.ts'
 import type { Exchange } from './tap.ts'
 
-// What holds for every answer, whichever client asked: each suite checks all of its exchanges against these rules.
+// Rules for every answer, whatever the client: each suite checks all of its exchanges against them.
 
 const validators = loadOpenAiValidators()
 
-/** What is wrong with an answer; nothing when it keeps every rule. */
+/** The problems of an answer; none when it keeps every rule. */
 export function problemsOf(exchange: Exchange): string[] {
   // A client that left before an answer began was not answered.
   if (exchange.status === 0) return []
   const problems = exchange.headers['content-type']?.startsWith('text/event-stream')
     ? streamProblems(exchange)
     : bodyProblems(exchange)
-  // One broken rule is broken in every chunk: once is enough to know.
+  // A broken rule is usually broken in every chunk: report it once.
   return [...new Set([...headerProblems(exchange), ...problems])].map((problem) => `${exchange.path}: ${problem}`)
 }
 
@@ -189,7 +189,7 @@ function endProblems({ chunks, isDone }: EventStreamText, includeUsage: boolean)
   })
 }
 
-/** Clients glue calls together by their index: names come once, in order, and no call is interrupted by another. */
+/** Clients join calls by their index: names come once, in order, and no call is interrupted by another. */
 function toolCallProblems(chunks: readonly Chunk[]): string[] {
   const pieces = deltas(chunks).flatMap((delta) => delta.tool_calls ?? [])
   const openings = pieces.filter((piece) => piece.id !== undefined)

@@ -30,7 +30,7 @@ const copy = join(penny.folder, 'copy')
 
 let service: ChildProcess
 let database: Database
-/** Requests of the month, and one of the next month that was paid together with the last of them. */
+/** Requests of the month, and one of the next month that was paid together with the last one. */
 let [archived, kept]: readonly string[] = []
 
 before(async () => {

@@ -147,7 +147,7 @@ for (const [how, framing] of [
     )
     const body = ' '.repeat(tooLarge)
     const isChunked = framing.startsWith('transfer')
-    // As many do, it looks for an answer only when it has sent everything.
+    // Like many clients, it reads the response only after it has sent everything.
     await new Promise<void>((resolve, reject) => {
       socket.once('error', reject)
       const content = isChunked ? `${tooLarge.toString(16)}\r\n${body}\r\n0\r\n\r\n` : body
@@ -197,7 +197,7 @@ test('a health check in HTTP/1.0, which names no host, is answered', async () =>
   assert.match(await exchange('GET /healthz HTTP/1.0\r\n\r\n'), /^HTTP\/1\.1 200 OK\r\n/)
 })
 
-/** What comes back for these bytes, until the connection is closed. */
+/** The response to these bytes, until the connection is closed. */
 async function exchange(bytes: string): Promise<string> {
   const socket = connect(Number(new URL(service.origin).port), '127.0.0.1')
   socket.write(bytes)
@@ -384,7 +384,7 @@ test('responses over https have Strict-Transport-Security', async (t) => {
   }
 })
 
-/** Below those that the system gives to connections: one of those could be gone again before the service has it. */
+/** Below the range that the system assigns to connections: a port of that range could be taken before the service listens on it. */
 async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(20_000, 30_000)
@@ -411,7 +411,7 @@ test('a node whose successor has migrated the database stays ready until it is r
   const { database, origin } = service
   atEnd(t, () => database.query('delete from migrations where number = 9999'))
   await database.query("insert into migrations (number, name, sha256) values (9999, '9999_later', '')")
-  // What was found is kept for a second.
+  // The result is cached for a second.
   await sleep(1_100)
   assert.equal((await fetch(`${origin}/readyz`)).status, 200)
 })

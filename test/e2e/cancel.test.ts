@@ -34,7 +34,7 @@ const allStopped = Promise.withResolvers<void>()
 before(async () => {
   upstream = await startScriptedUpstream()
   service = await startTestService({ upstreamUrl: upstream.url })
-  // At a pace, so that tokens come one by one and not in one piece.
+  // Paced, so that tokens arrive one by one.
   model = await startModelServer({
     host: '127.0.0.1',
     port: 0,
@@ -204,7 +204,7 @@ test('a cancel in the moment of the end ends the request once, as the one or the
 })
 
 test('a client that leaves between the last token and [DONE] pays for the whole answer, once', async () => {
-  // The client has all it wanted; the upstream's end is on its way, or has come.
+  // The client has received everything; the upstream's end is on its way or has arrived.
   const lastToken = ' penny'
   upstream.answer = (exchange) => {
     exchange.send(created, text('one'), text(lastToken), completed())
@@ -222,7 +222,7 @@ test('a client that leaves between the last token and [DONE] pays for the whole 
   }
 })
 
-/** Sees so many tokens of an answer that then pauses, and leaves. Returns the request's id. */
+/** Reads this many tokens of an answer that then pauses, and disconnects. Returns the request's id. */
 async function cancelAt(token: number, account: TestAccount): Promise<string> {
   // Three digits are one token, whatever they are: the input costs the same each time.
   const pause = String(token).padStart(3, '0')

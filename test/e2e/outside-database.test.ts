@@ -8,7 +8,8 @@ import { atEnd } from '../support/at-end.ts'
 import { preparePenny } from '../support/penny-command.ts'
 import { testDatabase } from '../support/postgres.ts'
 
-// Commands beside a service whose database is elsewhere, given only its data folder: an answer about another one would be worse than none.
+// Commands beside a service whose database is elsewhere, given only its data folder: an answer about another database would be worse than
+// none.
 
 const penny = preparePenny()
 const file = join(penny.dataDir, 'database-url')

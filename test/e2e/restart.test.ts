@@ -14,9 +14,8 @@ import {
 import { getRow, postChat, startTestService, type TestService, withoutTools } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
-// A service that is stopped while it serves, as every deployment does. That is our doing and nobody's who asked: what was not
-// delivered costs nothing, and who was served is told. Prices of the default model: 1 atomic unit for a token of input, 5 for
-// one of output.
+// A service that is stopped while it serves, as every deployment does. That is our doing, not the customer's: what was not delivered
+// costs nothing, and every client gets an error. Prices of the default model: 1 atomic unit for a token of input, 5 for one of output.
 
 let service: TestService
 let upstream: ScriptedUpstream
@@ -158,13 +157,13 @@ async function textRead(): Promise<void> {
   await pause(300)
 }
 
-/** A node that waits so long for what is under way when it is stopped. */
+/** A node that waits this long for running requests when it is stopped. */
 async function startNode(drainMs: number): Promise<TestService> {
   const environment = { DRAIN_MS: String(drainMs), CHECKPOINT_MS: '60000' }
   return startTestService({ upstreamUrl: upstream.url, besideOf: service, environment })
 }
 
-/** Asks; resolves, with the answer to come, when the upstream has the question. */
+/** Sends a request. Resolves with the pending response when the upstream has received it. */
 async function begin(ask: () => Promise<Response>): Promise<{ readonly answer: Promise<Response> }> {
   const before = upstream.exchanges.length
   const answer = ask()

@@ -71,7 +71,7 @@ test('a copy made after a stop is the same to the unit, and deposits that came l
   await penny('faucet', '--amount', '3')
   const after = await readLedger()
   await stop('SIGTERM')
-  // The chain is everybody's: it is not lost with the ledger.
+  // The chain is public: it is not lost with the ledger.
   rmSync(join(dataDir, 'postgres'), { recursive: true })
   await copyBack(join(copy, 'postgres'), join(dataDir, 'postgres'))
 

@@ -146,7 +146,7 @@ test('a second wallet can be added and the first removed, but never the last way
   assert.equal((await client.delete(`/api/wallets/${wallet.address}`)).wallets.length, 1)
   const other = new DashboardClient(suite.service)
   assert.equal((await other.post('/api/auth/wallet', await signedMessage(other, second))).account.id, account.id)
-  // The first wallet is nobody's now: it opens an account of its own, and cannot be taken from it.
+  // The first wallet belongs to no person now: it opens its own account, and cannot be moved to another one.
   await other.post('/api/auth/wallet', await signedMessage(other, wallet))
   assert.deepEqual(await client.refusal('POST', '/api/wallets', await signedMessage(client, wallet)), [
     400,

@@ -30,13 +30,13 @@ import {
 } from '../support/scripted-upstream.ts'
 import { startTestService, type TestService, withoutTools } from '../support/service.ts'
 
-// The limits of `service` are the usual ones: whatever it does at once, it does not do because a timer ran out.
+// The limits of `service` are the defaults: whatever it does immediately is not caused by a timer.
 let service: TestService
 let impatient: TestService
 let upstream: ScriptedUpstream
 before(async () => {
   upstream = await startScriptedUpstream()
-  // Counting would tell that the upstream pours out more than was asked for, and cut it: here it is meant to pour.
+  // Counting would notice that the upstream writes more than was requested, and cut it. Here it is meant to write more.
   const uncounted = { CHECKPOINT_MS: '60000' }
   service = await startTestService({ upstreamUrl: upstream.url, environment: uncounted })
   impatient = await startTestService({
@@ -62,7 +62,7 @@ const countedInput = 11
 test('a stream is nothing but data lines: the role once and first, then deltas, the finish, and [DONE]', async () => {
   upstream.answer = answers(created, reasoning('Hm.'), text('A coin'), text(', a small one'), completed())
   const frames = await allFrames(callChat(service, await service.openAccount('25'), question))
-  // No event:, id: or retry: field, no comment while there is something to say, one line of data per event.
+  // No event:, id: or retry: field, no comment while there is data, one line of data per event.
   for (const frame of frames) assert.match(frame, /^data: [^\n]+$/)
   assert.equal(frames.pop(), 'data: [DONE]')
   const chunks = frames.map((frame) => chunkOf(frame)!)
@@ -173,7 +173,7 @@ test('keepalive comments are sent during silence, and are not output', async () 
 const plenty = 200_000_000
 const pieceLength = 4_000
 const piece = (number: number) => String(number).padEnd(pieceLength, ' penny')
-// The kernel takes some megabytes on the way, as many as it likes; what the service itself queues is its own choice.
+// The kernel buffers some megabytes; only what the service itself queues is under test.
 const kernelBytesMax = 24_000_000
 const queuedBytesMax = 256 * 1024
 
@@ -399,7 +399,7 @@ async function isWhole(answer: NodeJS.ReadableStream & { readonly complete: bool
   try {
     for await (const _ of answer);
   } catch {
-    // A connection that was cut while we were not looking.
+    // A connection that was cut before this check.
   }
   return answer.complete
 }

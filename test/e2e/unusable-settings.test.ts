@@ -65,7 +65,7 @@ async function closedPort(t: TestContext): Promise<number> {
   return port
 }
 
-/** A server with passwords says so in the words of PostgreSQL; the embedded one that the tests have asks for none. */
+/** The message of a server that requires passwords; the embedded server of the tests requires none. */
 async function refusingPasswords(t: TestContext): Promise<number> {
   const fields = ['SFATAL', 'VFATAL', 'C28P01', 'Mpassword authentication failed for user "penny"', '']
   const body = Buffer.from(`${fields.join('\0')}\0`)

@@ -8,7 +8,7 @@ import { atEnd } from '../support/at-end.ts'
 import { preparePenny } from '../support/penny-command.ts'
 import { testDatabase } from '../support/postgres.ts'
 
-// The machines that strangers talk to, on a real chain: nothing of theirs can sign.
+// Machines that serve the public, on a real chain: nothing on them can sign.
 
 const penny = preparePenny()
 after(() => penny.remove())

@@ -228,7 +228,7 @@ test('the hold grows before a search, and the row shows by how much', async () =
   const { row, held } = await ask({ max_tokens: 100 })
   assert.ok(Number(row.charged_atomic) > Number(row.quote_atomic))
   assert.ok(Number(row.extended_atomic) >= searchPrice)
-  // Held is what the header said, and what comes back is what the credit gains: nothing, here, and it pays for the rest.
+  // `held` equals the header, and `refunded` equals the gain of credit: nothing here, because credit pays for the rest.
   assert.equal(row.held_atomic, held)
   assert.equal(row.held_atomic, row.quote_atomic)
   assert.equal(row.refunded_atomic, '0')
@@ -357,7 +357,7 @@ for (const [stream, said, charged] of [
     assert.match(body, /"error":/)
     const row = await getRow(suite.service, account.apiKey, answer)
     assert.deepEqual([row.status, Number(row.charged_atomic)], ['failed', charged])
-    // A search that nobody is charged for is still in the log.
+    // A search that is not charged is still in the log.
     assert.equal(row.cost.search_calls, 1)
   })
 }
@@ -374,7 +374,7 @@ test('after a crash a completed search is charged with the output that was check
   const call = callChat(suite.service, account, { messages, stream: true })
   const { hungUp } = await further.promise
   const checkpoint = await untilCheckpointed()
-  // The node is taken for dead by another one, which ends its requests.
+  // Another node considers this node dead and ends its requests.
   await suite.service.database.query("update nodes set lease_until = '-infinity'")
   await endOrphanedHolds(suite.service.database, await openLedger(suite.service.database))
   const row = await endedRow(suite.service, account)
@@ -385,7 +385,9 @@ test('after a crash a completed search is charged with the output that was check
   assert.equal(Number(row.charged_atomic), checkpoint.prompt + 5 * checkpoint.completion + searchPrice)
   assertAddsUp(row)
 
-  /** Of both rounds: what the first was reported to be, and what has been counted of the second. The search's line is there too. */
+  /**
+   * A checkpoint of both rounds: the reported usage of the first, and the counted usage of the second. The search's line is stored too.
+   */
   async function untilCheckpointed() {
     for (;;) {
       const rows = await suite.service.database.query<{ prompt: number; completion: number }>(

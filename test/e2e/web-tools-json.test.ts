@@ -17,7 +17,7 @@ import { pennyResult, startScriptedWeb } from '../support/scripted-web.ts'
 import { getRow, postChat, type RequestBody, type TestAccount } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 
-// Who asks for JSON reads one document, however many rounds the model needed for it.
+// A client that asks for JSON gets one document, however many rounds the model needed.
 
 const searchPrice = 8_750
 

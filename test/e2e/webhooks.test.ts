@@ -20,7 +20,7 @@ import { until } from '../support/until.ts'
 // No mail server listens there: mail waits.
 const suite = serviceSuite({ SMTP_URL: 'smtp://127.0.0.1:9' })
 
-// The log is read when something went wrong: a change that it does not have must not have happened.
+// A change without a row in the log must not have happened.
 test('settings are changed only together with their row in the account log', async () => {
   const { database } = suite.service
   const client = await signInNew(suite.service)
@@ -108,7 +108,7 @@ function delivererOptions(disabled: string[] = []) {
   }
 }
 
-/** One look: what is due is sent. */
+/** Runs the deliverer once: sends what is due. */
 async function deliver(disabled?: string[]): Promise<void> {
   const deliverer = new Deliverer(delivererOptions(disabled))
   await deliverer.look()
@@ -283,7 +283,7 @@ test('only public https addresses are taken, and names of private ones are never
       [400, 'invalid_value'],
       url,
     )
-  // A name that leads to a private network is found out when it is called.
+  // A name that resolves to a private network is detected when it is called.
   const post = openSafePost({ publicUrl: suite.service.origin, version: 'test', allowsLoopback: false })
   await assert.rejects(
     post(new URL('http://127.0.0.1:80/'), { headers: {}, body: '', sender: 'test' }, AbortSignal.timeout(1_000)),
@@ -322,7 +322,7 @@ test('an endpoint that answers 410 or fails for three days is disabled, and othe
       [third.id, 'failing'],
     ],
   )
-  // Enabled again, it gets what happens from then on.
+  // Enabled again, it gets events from then on.
   await client.post('/api/keys', { name: 'three' })
   await client.patch(`/api/webhooks/${third.id}`, { enabled: true })
   await client.post('/api/keys', { name: 'four' })
@@ -356,7 +356,7 @@ test('an endpoint that falls too far behind is disabled, and only what it wants 
   assert.deepEqual([receiver.received.length, other.received.length], [0, 1])
 })
 
-// An endpoint with nothing to send rests until an event wakes it.
+// An endpoint with nothing to send pauses until an event wakes it.
 test('no event is missed that is written while its endpoint becomes idle', async (t) => {
   const client = await signInNew(suite.service)
   const receiver = await startReceiver(t)
@@ -386,7 +386,7 @@ test('one process delivers at a time, and what a killed one was sending is sent 
   const pace = { busyMs: 20, idleTurns: 1, busyTurns: 1 }
   const options = { ...delivererOptions(), databaseUrl: suite.service.databaseUrl, pace }
   const begun = Promise.withResolvers<void>()
-  // Dies in the middle of a delivery: the message may have arrived, and nobody wrote that down.
+  // The process dies in the middle of a delivery: the message may have arrived, but the attempt is not stored.
   const killed = deliverWebhooks({
     ...options,
     post: (_url, _message, signal) => {
@@ -456,7 +456,7 @@ test('an account with many hanging endpoints does not delay the first delivery o
   await openHostile('free')
   await openHostile('paying', '1')
   const { deliverer, open } = hangingDeliverer(t)
-  // Again and again: what it may hold at once is bounded, not only what it gets in one look.
+  // Repeatedly: the places that it holds are limited in total, not only per pass.
   for (let count = 0; count < 5; count += 1) await deliverer.look()
   const held = (name: string) => open.filter((path) => path === `/${name}`).length
   await until(() => held('paying') === 4 && held('free') === 2)
