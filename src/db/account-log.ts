@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { AccountRef } from './account-ref.ts'
 import { readClock } from './clock.ts'
 import type { Connection, Database } from './database.ts'
-import { deletedAtOnce, untilFewer } from './delete-in-chunks.ts'
+import { chunkRowsMax, deleteInChunks } from './delete-in-chunks.ts'
 
 /** Events of the account log. docs/observability.md lists them. */
 export const accountEvents = [
@@ -146,11 +146,11 @@ export async function deleteOldLogRows(database: Database, rowsMax: number = log
   const before = new Date((await readClock(database)).getTime() - logDays * 86_400_000)
   const partitions = await database.query<{ partition: number }>('select distinct partition from account_log')
   for (const { partition } of partitions) {
-    await untilFewer(() =>
+    await deleteInChunks(() =>
       database.query(
         `delete from account_log l using (
            select x.account_id, x.id from account_log x where x.partition = $1 and x.created_at < $2
-            order by x.created_at limit ${deletedAtOnce}) old
+            order by x.created_at limit ${chunkRowsMax}) old
           where l.partition = $1 and l.account_id = old.account_id and l.id = old.id returning 1`,
         [partition, before],
       ),
@@ -163,11 +163,11 @@ export async function deleteOldLogRows(database: Database, rowsMax: number = log
   }
 
   async function deleteExcess({ partition, accountId }: AccountRef, keep: number): Promise<void> {
-    await untilFewer(() =>
+    await deleteInChunks(() =>
       database.query(
         `delete from account_log l using (
            select x.id from account_log x where x.partition = $1 and x.account_id = $2
-            order by x.created_at desc, x.id desc offset $3 limit ${deletedAtOnce}) old
+            order by x.created_at desc, x.id desc offset $3 limit ${chunkRowsMax}) old
           where l.partition = $1 and l.account_id = $2 and l.id = old.id returning 1`,
         [partition, accountId, keep],
       ),

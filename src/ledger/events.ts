@@ -1,6 +1,6 @@
 import { readClock } from '../db/clock.ts'
 import type { Database } from '../db/database.ts'
-import { deletedAtOnce, untilFewer } from '../db/delete-in-chunks.ts'
+import { chunkRowsMax, deleteInChunks } from '../db/delete-in-chunks.ts'
 import { listPartitions } from './accounts.ts'
 
 /** Longer than a webhook is retried. */
@@ -14,11 +14,11 @@ export const eventsKeptMax = 100_000
 export async function deleteOldEvents(database: Database): Promise<void> {
   const before = new Date((await readClock(database)).getTime() - eventDays * 86_400_000)
   for (const partition of await listPartitions(database)) {
-    await untilFewer(() =>
+    await deleteInChunks(() =>
       database.query(
         `delete from events e using (
            select x.account_id, x.number from events x where x.partition = $1 and x.created_at < $2
-            order by x.created_at limit ${deletedAtOnce}) old
+            order by x.created_at limit ${chunkRowsMax}) old
           where e.partition = $1 and e.account_id = old.account_id and e.number = old.number returning 1`,
         [partition, before],
       ),
@@ -38,7 +38,7 @@ export async function deleteExcessEvents(
     'select distinct partition from accounts where event_types is not null or watched_until is not null',
   )
   for (const { partition } of listening) {
-    await untilFewer(() =>
+    await deleteInChunks(() =>
       database.query(
         `delete from events e using (
            select x.account_id, x.number from accounts a
@@ -48,7 +48,7 @@ export async function deleteExcessEvents(
                    or not exists (select from webhook_endpoints w
                                    where w.partition = $1 and w.account_id = a.id and w.disabled_at is null and w.sent_to < x.number
                                      and x.type = any (w.types)))
-            limit ${deletedAtOnce}) old
+            limit ${chunkRowsMax}) old
           where e.partition = $1 and e.account_id = old.account_id and e.number = old.number returning 1`,
         [partition, newestMax, keptMax],
       ),

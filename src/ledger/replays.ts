@@ -1,7 +1,7 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Database } from '../db/database.ts'
-import { deletedAtOnce, untilFewer } from '../db/delete-in-chunks.ts'
+import { chunkRowsMax, deleteInChunks } from '../db/delete-in-chunks.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { listPartitions } from './accounts.ts'
 import type { Payer } from './hold-calls.ts'
@@ -238,12 +238,12 @@ export async function deleteOldReplays(database: Database, hours: number, bytesM
 }
 
 async function deleteOlder(database: Database, partition: number, isKeyed: boolean, before: Date): Promise<void> {
-  await untilFewer(() =>
+  await deleteInChunks(() =>
     database.query(
       // The age is compared twice: a retry may claim the key again before its row is locked.
       `delete from replays p using (
          select x.account_id, x.key_hash from replays x where x.partition = $1 and x.is_keyed = $2 and x.created_at < $3
-          order by x.created_at limit ${deletedAtOnce}) old
+          order by x.created_at limit ${chunkRowsMax}) old
         where p.partition = $1 and p.account_id = old.account_id and p.key_hash = old.key_hash and p.created_at < $3 returning 1`,
       [partition, isKeyed, before],
     ),
@@ -255,13 +255,13 @@ async function deleteExcessAnswers(
   { partition, accountId }: AccountRef,
   bytesMax: number,
 ): Promise<void> {
-  await untilFewer(async () => {
+  await deleteInChunks(async () => {
     // Not a subquery of the delete: with stale statistics the sums would be computed once per row.
     const oldest = await database.query<{ key_hash: Buffer }>(
       `select k.key_hash from (
          select x.key_hash, sum(octet_length(x.answer)) over (order by x.created_at desc, x.key_hash) as bytes
            from replays x where x.partition = $1 and x.account_id = $2 and x.answer <> '') k
-        where k.bytes > $3 limit ${deletedAtOnce}`,
+        where k.bytes > $3 limit ${chunkRowsMax}`,
       [partition, accountId, bytesMax],
     )
     return database.query(

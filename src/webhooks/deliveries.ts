@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
-import { deletedAtOnce, untilFewer } from '../db/delete-in-chunks.ts'
+import { chunkRowsMax, deleteInChunks } from '../db/delete-in-chunks.ts'
 import { lockAccount } from '../db/lock-account.ts'
 import { ServiceError } from '../errors.ts'
 import { listPartitions } from '../ledger/accounts.ts'
@@ -164,17 +164,17 @@ export async function deleteOldDeliveries(
 ): Promise<void> {
   const before = new Date((await readClock(database)).getTime() - deliveryDays * 86_400_000)
   for (const partition of await listPartitions(database)) {
-    await untilFewer(() =>
+    await deleteInChunks(() =>
       database.query(
         `delete from webhook_deliveries d using (
            select x.endpoint_id, x.event_id from webhook_deliveries x where x.partition = $1 and x.created_at < $2
-            order by x.created_at limit ${deletedAtOnce}) old
+            order by x.created_at limit ${chunkRowsMax}) old
           where d.partition = $1 and d.endpoint_id = old.endpoint_id and d.event_id = old.event_id returning 1`,
         [partition, before],
       ),
     )
     // For each endpoint the index is read from the newest delivery down to the last one to keep; those below it are deleted.
-    await untilFewer(() =>
+    await deleteInChunks(() =>
       database.query(
         `delete from webhook_deliveries d using (
            select x.endpoint_id, x.event_id from webhook_endpoints e
@@ -183,7 +183,7 @@ export async function deleteOldDeliveries(
                                  order by k.created_at desc, k.event_id desc offset $2 limit 1) kept
              join webhook_deliveries x on x.partition = $1 and x.endpoint_id = e.id and x.state <> 'waiting'
               and (x.created_at, x.event_id) <= (kept.created_at, kept.event_id)
-            where e.partition = $1 limit ${deletedAtOnce}) old
+            where e.partition = $1 limit ${chunkRowsMax}) old
           where d.partition = $1 and d.endpoint_id = old.endpoint_id and d.event_id = old.event_id returning 1`,
         [partition, deliveriesMax],
       ),
