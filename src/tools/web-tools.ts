@@ -13,7 +13,7 @@ import { createTavily } from './providers/tavily.ts'
 import { createResolve } from './resolve.ts'
 import { createSafeFetch, safeFetchLimits } from './safe-fetch.ts'
 import { createSafePost, type SafePost, safePostLimits } from './safe-post.ts'
-import { searchInTurn } from './search-in-turn.ts'
+import { searchWithFallback } from './search-with-fallback.ts'
 import { hostOf } from './untrusted-url.ts'
 import type { WebFetch } from './web-fetch.ts'
 import type { WebSearch } from './web-search.ts'
@@ -52,7 +52,8 @@ export function createWebTools(options: WebToolsOptions): WebTools & { close(): 
   })
   const providers = providersOf(config.search, sandboxSearchUrl, connections.ask)
   return {
-    search: providers.length === 0 ? undefined : searchInTurn({ providers, onFailure: options.onProviderFailure }),
+    search:
+      providers.length === 0 ? undefined : searchWithFallback({ providers, onFailure: options.onProviderFailure }),
     fetch: createWebFetch({ fetch, reader, now: () => performance.now() }),
     async close() {
       await Promise.all([connections.close(), reader.close()])

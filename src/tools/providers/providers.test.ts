@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { after, test } from 'node:test'
-import { searchInTurn } from '../search-in-turn.ts'
+import { searchWithFallback } from '../search-with-fallback.ts'
 import { SearchFailedError } from '../web-search.ts'
 import { type Ask, askLimits, createAsk } from './ask.ts'
 import { createBrave } from './brave.ts'
@@ -148,7 +148,7 @@ test('a search without a hit is an empty list, not a failure', async () => {
 
 test('when the first provider fails, the next is called', async () => {
   const failures: string[] = []
-  const search = searchInTurn({
+  const search = searchWithFallback({
     providers: [failing('first', false), answering('second')],
     onFailure: (error) => failures.push(error.message),
   })
@@ -166,13 +166,13 @@ test('when all providers fail transiently, one is called once more', async () =>
       return answering('flaky').search('x', never)
     },
   }
-  const search = searchInTurn({ providers: [flaky, failing('other', true)], onFailure: () => {} })
+  const search = searchWithFallback({ providers: [flaky, failing('other', true)], onFailure: () => {} })
   assert.equal((await search.search('x', never, 'a')).length, 1)
   assert.equal(calls, 2)
 })
 
 test('a failed search is reported to the model without the provider’s name', async () => {
-  const search = searchInTurn({ providers: [failing('acme answered 401', false)], onFailure: () => {} })
+  const search = searchWithFallback({ providers: [failing('acme answered 401', false)], onFailure: () => {} })
   await assert.rejects(
     search.search('x', never, 'a'),
     (error) => error instanceof SearchFailedError && !error.message.includes('acme'),
@@ -183,7 +183,7 @@ test('a failed search is reported to the model without the provider’s name', a
 test('a caller can abort a search, and gets its own reason', async () => {
   answer = () => {}
   const reason = new Error('the client is gone')
-  const search = searchInTurn({ providers: [providers.exa!(connections.ask)], onFailure: () => {} })
+  const search = searchWithFallback({ providers: [providers.exa!(connections.ask)], onFailure: () => {} })
   await assert.rejects(search.search('x', AbortSignal.abort(reason), 'a'), reason)
 })
 
@@ -198,7 +198,7 @@ test('searches of one account delay another account by one turn, and waiting sea
         signal.addEventListener('abort', () => reject(signal.reason))
       }),
   }
-  const search = searchInTurn({ providers: [slow], onFailure: () => {}, totalMsMax: 600_000 })
+  const search = searchWithFallback({ providers: [slow], onFailure: () => {}, totalMsMax: 600_000 })
   const greedyLeaves = new AbortController()
   const greedy = Array.from({ length: 300 }, () => search.search('greedy', greedyLeaves.signal, 'greedy'))
   const settled = Promise.allSettled(greedy)

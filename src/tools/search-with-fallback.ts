@@ -4,7 +4,7 @@ import { connectionsMax } from './providers/ask.ts'
 import { ProviderError, type SearchProvider } from './providers/provider.ts'
 import { queryCharactersMax, SearchFailedError, type SearchResult, type WebSearch } from './web-search.ts'
 
-export type SearchInTurnOptions = {
+export type SearchWithFallbackOptions = {
   /** In order of preference, at least one. */
   readonly providers: readonly SearchProvider[]
   /** For the operator's log: without it a working fallback would hide a failing provider. */
@@ -19,7 +19,7 @@ const waitingMax = 512
 const waitingPerAccountMin = 4
 
 /** Tries the providers in order. When all have failed, retries the first one whose error was temporary, once. */
-export function searchInTurn({ providers, onFailure, totalMsMax }: SearchInTurnOptions): WebSearch {
+export function searchWithFallback({ providers, onFailure, totalMsMax }: SearchWithFallbackOptions): WebSearch {
   // As many searches as a provider has connections: behind them the HTTP client would queue, for all accounts alike, while the search's
   // timeout runs.
   const turns = new FairTurns(connectionsMax, {
@@ -36,7 +36,7 @@ export function searchInTurn({ providers, onFailure, totalMsMax }: SearchInTurnO
         const both = AbortSignal.any([signal, late])
         using turn = await turns.enter(account, both)
         if (turn === undefined) throw new SearchFailedError(unavailable)
-        return await askInTurn(providers, words, both, onFailure)
+        return await askProviders(providers, words, both, onFailure)
       } catch (error) {
         signal.throwIfAborted()
         if (error instanceof SearchFailedError) throw error
@@ -49,7 +49,7 @@ export function searchInTurn({ providers, onFailure, totalMsMax }: SearchInTurnO
 
 const unavailable = 'The web search is not available at the moment.'
 
-async function askInTurn(
+async function askProviders(
   providers: readonly SearchProvider[],
   query: string,
   signal: AbortSignal,
