@@ -23,7 +23,7 @@ type RenderedQuote = AnswerOf<typeof chatContracts.createQuote>
 
 const historyDays = 30
 /** Half of the connections of the lookup pool. */
-const readsAtOnceMax = 2
+const readsConcurrentMax = 2
 const readsWaitingMax = 1_000
 
 /** Runs queries on one of the pools. */
@@ -32,7 +32,7 @@ type Reads = <Result>(work: (database: Database) => Promise<Result>) => Promise<
 /** The maximum cost of a completion, without a hold. */
 export function routeQuote(router: ApiRouter, services: ApiServices): void {
   const { database, lookUps, admission, models } = services
-  const turns = new Turns(readsAtOnceMax, readsWaitingMax)
+  const turns = new Turns(readsConcurrentMax, readsWaitingMax)
   // Programs ask for quotes before completions. A busy dashboard must not delay them, and they must not delay completions.
   const readForProgram: Reads = (work) => turns.take(() => work(lookUps))
   const readForPerson: Reads = (work) => work(database)

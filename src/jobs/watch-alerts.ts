@@ -16,7 +16,7 @@ export type WatchAlertsOptions = {
 }
 
 const watchMs = 15_000
-const accountsAtOnce = 200
+const accountsPerBatch = 200
 /** Idle accounts with an open alert that are evaluated per pass; they take turns. */
 const openPerPassMax = 1_000
 
@@ -71,8 +71,8 @@ export class AlertWatch {
   async look(): Promise<void> {
     for (const partition of await listPartitions(this.#database)) {
       const ids = [...new Set([...(await this.#inUse(partition)), ...(await this.#withOpenAlerts(partition))])]
-      for (let from = 0; from < ids.length; from += accountsAtOnce)
-        await evaluateAccounts(this.#database, partition, ids.slice(from, from + accountsAtOnce))
+      for (let from = 0; from < ids.length; from += accountsPerBatch)
+        await evaluateAccounts(this.#database, partition, ids.slice(from, from + accountsPerBatch))
     }
   }
 

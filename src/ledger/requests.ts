@@ -119,7 +119,7 @@ export async function createRequestMonths(database: Database): Promise<void> {
   await database.query('select create_request_months(clock_timestamp(), $1)', [monthsAhead])
 }
 
-const refusalsAtOnce = 5_000
+const refusalsPerChunk = 5_000
 
 /** Deletes refusals older than this many days. They moved no money; the hourly sums still count them. */
 export async function deleteOldRefusals(database: Database, days: number): Promise<void> {
@@ -130,12 +130,12 @@ export async function deleteOldRefusals(database: Database, days: number): Promi
         `delete from requests r using (
            select x.id from requests x
             where x.partition = $1 and x.status = 'refused' and x.created_at < now() - $2 * interval '1 day'
-            order by x.created_at limit ${refusalsAtOnce}) old
+            order by x.created_at limit ${refusalsPerChunk}) old
           where r.partition = $1 and r.id = old.id and r.status = 'refused' returning 1`,
         [partition, days],
       )
       deleted = rows.length
-    } while (deleted === refusalsAtOnce)
+    } while (deleted === refusalsPerChunk)
   }
 }
 

@@ -14,7 +14,7 @@ const graceMs = 24 * 60 * 60_000
 const sealMsMax = 600_000
 /** Below the lock timeout of a batch of holds or ends (200 ms), so that none of them fails. */
 const lockMsMax = 150
-const rowsAtOnce = 2_000
+const rowsPerPage = 2_000
 
 /**
  * Audits and seals a month. From then on the audit reads the month's sums instead of its requests. Throws a MonthError when the
@@ -167,11 +167,11 @@ export async function* readMonthRows(database: Database, month: Month): AsyncGen
       const rows = await database.query<MonthRow & { readonly id: string }>(
         `select x.id, x.charged, json_strip_nulls(row_to_json(x))::text as text from (
            select ${archivedColumns} from requests r
-            where r.partition = $1 and r.id ${comparison} $2 and r.id < $3 and r.entry is not null order by r.id limit ${rowsAtOnce}) x`,
+            where r.partition = $1 and r.id ${comparison} $2 and r.id < $3 and r.entry is not null order by r.id limit ${rowsPerPage}) x`,
         [partition, from, until],
       )
       if (rows.length > 0) yield rows
-      if (rows.length < rowsAtOnce) break
+      if (rows.length < rowsPerPage) break
       from = rows.at(-1)!.id
       comparison = '>'
     }

@@ -134,7 +134,7 @@ const balancesMax = 100
 const changesMax = 500
 /** Transfers per page. */
 const listedMax = 100
-const askedAtOnceMax = 16
+const requestsConcurrentMax = 16
 /** Payments per call, each about 2 kB. */
 const submittedMax = 64
 
@@ -162,7 +162,7 @@ class HttpGatewayClient implements GatewayClient {
         submissions.push(...(await this.#settleMany(payments.slice(start, start + submittedMax))))
       }
     } else {
-      await eachOf(payments, askedAtOnceMax, async (payment, index) => {
+      await eachOf(payments, requestsConcurrentMax, async (payment, index) => {
         submissions[index] = await submit(() => this.#http.ask('POST', '/v1/x402/settle', payment), readSettlement)
       })
     }
@@ -218,7 +218,7 @@ class HttpGatewayClient implements GatewayClient {
     const asked = open.filter(({ id, isOverdue }) => (isOverdue || !hasChanges) && !listed.has(id))
     const transfers = [...changes.transfers]
     const [lost, unanswered]: [string[], string[]] = [[], []]
-    await eachOf(asked, askedAtOnceMax, async ({ id }) => {
+    await eachOf(asked, requestsConcurrentMax, async ({ id }) => {
       const found = await this.transfer(id).catch((error: Error) => error)
       if (found instanceof Error) unanswered.push(id)
       else if (found === undefined) lost.push(id)

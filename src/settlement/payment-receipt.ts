@@ -67,7 +67,7 @@ export async function computeRoot(database: Database, payment: Payment, terms: R
 }
 
 /** Entries per statement, except that a single payment may have more. */
-const entriesAtOnce = 16_384n
+const entriesPerStatement = 16_384n
 
 /**
  * The roots of new payments, in order; an Error for one whose entries are missing or do not add up to its value. One statement reads
@@ -93,7 +93,7 @@ function* inPortions(payments: readonly Payment[]): Generator<readonly Payment[]
   let [portion, entries]: [Payment[], bigint] = [[], 0n]
   for (const payment of payments) {
     const count = payment.lastEntry - payment.firstEntry + 1n
-    if (portion.length > 0 && entries + count > entriesAtOnce) {
+    if (portion.length > 0 && entries + count > entriesPerStatement) {
       yield portion
       portion = []
       entries = 0n

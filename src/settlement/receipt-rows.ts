@@ -17,7 +17,7 @@ export type ReceiptRows = {
   readonly items: AsyncIterable<BundleItem>
 }
 
-const paymentsAtOnce = 64
+const paymentsPerPage = 64
 
 /**
  * All receipts of an account up to its current last entry, in the order of a bundle. Undefined for an account without an address, which
@@ -65,7 +65,7 @@ async function* readItems(parts: ReceiptParts, account: History): AsyncGenerator
 /** Payments with their root. An open payment is the last one: if it fails meanwhile, another payment covers its entries. */
 async function* readPayments({ database, issuer }: ReceiptParts, account: History) {
   for (let from = (account.after?.number ?? 0n) + 1n; ; ) {
-    const page = await listProvenPayments(database, account, from, paymentsAtOnce)
+    const page = await listProvenPayments(database, account, from, paymentsPerPage)
     for (const { payment, signature, batch } of page) {
       const isFinal = payment.state === 'completed'
       if (payment.lastEntry > account.last) return
@@ -84,7 +84,7 @@ async function* readPayments({ database, issuer }: ReceiptParts, account: Histor
       if (!isFinal) return
       from = payment.number + 1n
     }
-    if (page.length < paymentsAtOnce) return
+    if (page.length < paymentsPerPage) return
   }
 }
 
