@@ -49,7 +49,7 @@ function deposit({ partition, accountId }: Payer, amount: bigint): Promise<boole
 
 /** Kinds of the open alerts after an evaluation. */
 async function openKinds(payer: Payer): Promise<readonly string[]> {
-  await new AlertWatch(ledger.database).look()
+  await new AlertWatch(ledger.database).evaluateDue()
   return (await listAlerts(ledger.database, payer, 'open')).map(({ kind }) => kind).sort()
 }
 

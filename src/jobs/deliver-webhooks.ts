@@ -32,7 +32,7 @@ export function deliverWebhooks(options: DeliverWebhooksOptions): Job {
     options.pace ?? pace,
     async () => {
       if (deliverer === undefined) await begin()
-      return (await deliverer?.look()) ?? false
+      return (await deliverer?.deliverDue()) ?? false
     },
     options.onError,
   )

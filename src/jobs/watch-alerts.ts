@@ -40,7 +40,7 @@ export function watchAlerts(options: WatchAlertsOptions): Job {
           if (alone === lock) alone = undefined
         })
       }
-      await watch.look()
+      await watch.evaluateDue()
     },
     onError,
   )
@@ -68,7 +68,7 @@ export class AlertWatch {
     this.#database = database
   }
 
-  async look(): Promise<void> {
+  async evaluateDue(): Promise<void> {
     for (const partition of await listPartitions(this.#database)) {
       const ids = [...new Set([...(await this.#inUse(partition)), ...(await this.#withOpenAlerts(partition))])]
       for (let from = 0; from < ids.length; from += accountsPerBatch)

@@ -92,7 +92,7 @@ export class Deliverer {
   }
 
   /** Starts deliveries to the endpoints that are due. Returns whether any delivery is in progress. */
-  async look(): Promise<boolean> {
+  async deliverDue(): Promise<boolean> {
     if (laneNames.some((lane) => this.#places[lane].used < lanesMax[lane])) {
       for (const { endpoint, lane } of await this.#findDue()) this.#begin(endpoint, lane)
     }

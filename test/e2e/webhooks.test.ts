@@ -111,7 +111,7 @@ function delivererOptions(disabled: string[] = []) {
 /** Runs the deliverer once: sends what is due. */
 async function deliver(disabled?: string[]): Promise<void> {
   const deliverer = new Deliverer(delivererOptions(disabled))
-  await deliverer.look()
+  await deliverer.deliverDue()
   await deliverer.drained()
 }
 
@@ -442,10 +442,10 @@ test('endpoints that answer are not delayed by any number of endpoints that do n
   // More of them than the accounts' lane has places.
   await Promise.all(Array.from({ length: 10 }, (_, index) => openHostile(String(index))))
   const { deliverer, open } = hangingDeliverer(t)
-  await deliverer.look()
+  await deliverer.deliverDue()
   await until(() => open.length === 8)
   await client.post('/api/keys', { name: 'second' })
-  await deliverer.look()
+  await deliverer.deliverDue()
   await until(() => receiver.received.length === 2)
   assert.equal(open.length, 8)
   // All of them have one place before any has two.
@@ -457,7 +457,7 @@ test('an account with many hanging endpoints does not delay the first delivery o
   await openHostile('paying', '1')
   const { deliverer, open } = hangingDeliverer(t)
   // Repeatedly: the places that it holds are limited in total, not only per pass.
-  for (let count = 0; count < 5; count += 1) await deliverer.look()
+  for (let count = 0; count < 5; count += 1) await deliverer.deliverDue()
   const held = (name: string) => open.filter((path) => path === `/${name}`).length
   await until(() => held('paying') === 4 && held('free') === 2)
   const receivers = [await startReceiver(t), await startReceiver(t)] as const
@@ -469,7 +469,7 @@ test('an account with many hanging endpoints does not delay the first delivery o
     await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
     await client.post('/api/keys', { name: 'honest' })
   }
-  await deliverer.look()
+  await deliverer.deliverDue()
   await until(() => receivers.every(({ received }) => received.length === 1))
   assert.deepEqual([held('paying'), held('free')], [4, 2])
 })
