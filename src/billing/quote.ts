@@ -82,7 +82,7 @@ export function quote(model: Model, inputTokensMax: number, maxTokens: number): 
 export const searchesMax = 3
 /** Rounds after the first: one for every search and page that a request may use. */
 export const furtherRoundsMax = 8
-/** The most tokens of results and earlier output that all later rounds together may read, beside the input. */
+/** The most tokens of results and earlier output that all later rounds together may read, in addition to the input. */
 const searchReadingTokensMax = 100_000
 
 /** The most that a searching request can cost beyond its quote: its searches, and the input of later rounds. */

@@ -42,7 +42,7 @@ export class JsonRpcClient {
   }
 
   /**
-   * Nodes limit the logs of one answer, and anybody can fill blocks with logs: a range that the node refuses is read in halves. Otherwise
+   * Nodes limit the logs of one answer, and anyone can fill blocks with logs: a range that the node refuses is read in halves. Otherwise
    * no later block could ever be read. A node that refuses everything gets one call for each halving.
    */
   async #logs(filter: LogFilter): Promise<unknown> {

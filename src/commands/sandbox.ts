@@ -147,7 +147,7 @@ async function replayPlan(replay: Replay, signal: AbortSignal): Promise<number> 
   return isWhole ? 0 : interruptedCode
 }
 
-/** Refuses everywhere but beside a sandbox that runs now. Returns the key of its demo account. */
+/** Throws unless a sandbox is running. Returns the key of its demo account. */
 async function refuseUnlessSandbox(config: Config): Promise<string> {
   if (config.production || config.chain !== undefined)
     throw new CommandError(
@@ -162,13 +162,13 @@ async function refuseUnlessSandbox(config: Config): Promise<string> {
   return known.api_key
 }
 
-/** By the key of the running sandbox: a database that does not know this key is not the sandbox's. */
+/** Identified by the key of the running sandbox: a database that does not know this key is not the sandbox's. */
 async function demoAccount({ database, apiKey }: Replay): Promise<Account> {
   const bearer = await new KeyFinder({ database, now: Date.now }).find(apiKey)
   return (await findAccount(database, bearer.partition, bearer.accountId))!
 }
 
-/** Keys of this replay's own. */
+/** New keys for each replay. */
 async function createKeys(database: Database, account: Account) {
   const names = (await listKeys(database, account.id)).map(({ name }) => name)
   const payers = []
@@ -186,7 +186,7 @@ async function createKeys(database: Database, account: Account) {
   return payers
 }
 
-/** What is on the chain cannot be in the past. */
+/** Deposits and the withdrawal are on the chain, so they cannot be in the past. */
 async function moveFunds(replay: Replay, account: Account): Promise<void> {
   await moveMoney(faucetCommand, replay, { account: account.id, amount: '5' })
   const to = account.ownerAddress === undefined ? { to: privateKeyToAddress(generatePrivateKey()) } : {}

@@ -9,7 +9,7 @@ const file = 'database-url'
 /** The address of a database outside the data folder, and the source of that address. */
 export type OutsideDatabase = { readonly url: string; readonly origin: Origin }
 
-/** Stores the address of the service's database in the data folder, for commands that run beside it. It may contain a password. */
+/** Stores the address of the service's database in the data folder, for commands on the same machine. It may contain a password. */
 export function writeDatabaseFile(dataDir: string, url: string): void {
   writePrivateFile(join(dataDir, file), `${url}\n`)
 }

@@ -79,7 +79,7 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
   }
 }
 
-/** The `DATABASE_URL` of a running server on that folder, for command line tools beside a running service. */
+/** The `DATABASE_URL` of a running server on that folder, for command line tools next to a running service. */
 export async function locateEmbeddedPostgres(dataDir: string): Promise<string | undefined> {
   const folder = await findCluster(resolve(dataDir))
   if (folder === undefined || (await readPostmasterPid(folder)) === undefined) return undefined

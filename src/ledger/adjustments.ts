@@ -5,7 +5,7 @@ import type { Account } from './accounts.ts'
 import type { RequestId } from './request-id.ts'
 import { pageOfAccount, pageValues, type TransferPage } from './transfer-page.ts'
 
-/** A charge that the operator refunded, or, below 0, such a refund reversed. */
+/** A refund of a charge by the operator or, below 0, the reversal of one. */
 export type Adjustment = {
   /** Chosen by the caller; makes the adjustment idempotent. */
   readonly id: string

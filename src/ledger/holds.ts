@@ -213,7 +213,7 @@ export class Holds {
     return this.#requests.serving
   }
 
-  /** Writes an end of this node once more, as it was. Undefined when it is not remembered. */
+  /** Writes an end of this node again, unchanged. Undefined when the node does not remember it. */
   async endAgain(requestId: RequestId): Promise<End | undefined> {
     const end = this.#requests.endOf(requestId)
     return end && this.#writeEnd(end)
@@ -345,8 +345,8 @@ export class Holds {
   }
 
   /**
-   * Runs calls that need this node's lease. While the machine was suspended the database's clock went on, but the timer that renews
-   * the lease did not: then the lease is renewed now, and the calls run once more. Nothing was written before.
+   * Runs calls that need this node's lease. While the machine was suspended the database's clock went on, but the timer that renews the
+   * lease did not: then the lease is renewed now, and the calls run again. Nothing was written before.
    */
   async #underLease<Result>(run: () => Promise<Result>): Promise<Result> {
     try {

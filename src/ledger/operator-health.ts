@@ -14,7 +14,7 @@ export type StuckItem = {
   readonly createdAt: Date
 }
 
-/** The ledger's health, beside the numbers of `readLedgerNumbers`. */
+/** The ledger's health, besides the numbers of `readLedgerNumbers`. */
 export type OperatorHealth = {
   readonly nodes: readonly NodeState[]
   readonly frozen: { readonly at: Date; readonly reason: string } | undefined

@@ -7,7 +7,7 @@ import { openNode, type ServingNode, serveNode } from './open-node.ts'
 import { openPort } from './web-node.ts'
 import type { WebReady, WebSettings } from './web-processes.ts'
 
-// A further process that serves requests beside the one that started the service.
+// The main module of an additional process that serves requests on the same port.
 
 const stack = new AsyncDisposableStack()
 let node: ServingNode | undefined

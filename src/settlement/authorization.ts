@@ -58,7 +58,7 @@ export function authorizationDigest({ domain, message }: Authorization | Return)
   return transferDigest(domain, 'TransferWithAuthorization', message)
 }
 
-/** x402 v2: what must be paid, and how. Gateways expect it both beside and inside the payload. */
+/** x402 v2: what must be paid, and how. Gateways expect it both next to and inside the payload. */
 export type PaymentRequirements = {
   readonly scheme: 'exact'
   readonly network: `eip155:${number}`

@@ -33,7 +33,7 @@ export function receiptEntry(entry: LedgerEntry, payer: string): Entry {
   }
 }
 
-/** What receipts depend on beside their entries: two services on one chain must not write the same receipt. */
+/** What receipts depend on besides their entries: two services on one chain must not write the same receipt. */
 export type ReceiptTerms = Pick<SigningTerms, 'chainId' | 'gatewayWallet'>
 
 export function receiptDomain({ chainId, gatewayWallet }: ReceiptTerms): ReceiptDomain {

@@ -21,7 +21,7 @@ export type SettlementEndpoints = {
 
 const file = 'settlement-endpoints.json'
 
-/** Commands that run beside the service read this file. */
+/** Commands on the service's machine read this file. */
 export function writeSettlementEndpoints(dataDir: string, endpoints: SettlementEndpoints): void {
   writePrivateFile(join(dataDir, file), `${JSON.stringify(endpoints, null, 2)}\n`)
 }

@@ -180,7 +180,7 @@ function inlineElement(element: HtmlElement, context: Context): string {
     case 's':
       return marked(inside(), '~~')
     default:
-      // A block element inside a line: keep its words apart from those beside it.
+      // A block element inside a line: keep its words apart from their neighbours.
       return inlineTags.has(element.tagName) ? inside() : ` ${inside()} `
   }
 }

@@ -44,8 +44,8 @@ export async function isSuspended(pid: number): Promise<boolean> {
 }
 
 /**
- * Kills processes that a killed server left behind. They normally exit, unless one waits for another that was killed with the
- * server: then it waits forever, and PostgreSQL refuses to start beside it. They can be found only on Linux.
+ * Kills processes that a killed server left behind. They normally exit, unless one waits for another that was killed with the server:
+ * then it waits forever, and PostgreSQL refuses to start meanwhile. They can be found only on Linux.
  */
 export async function endOrphans(folder: string): Promise<void> {
   if (process.platform !== 'linux') return
