@@ -130,7 +130,7 @@ export class Replayer {
     )
   }
 
-  /** By the real clock: should this process die, the service ends what it left open within a minute. */
+  /** Uses the real clock: if this process dies, the service ends its open requests within a minute. */
   async #keepLease(): Promise<void> {
     if (performance.now() < this.#renewedMs + renewMs) return
     await this.#parts.database.execute('reset search_path')

@@ -7,11 +7,11 @@ export type ServiceAccess = { readonly baseUrl: string; readonly apiKey: string 
 
 export const accessOptions = { url: { type: 'string' }, key: { type: 'string' } } as const
 export const accessUsage: CommandUsage = [
-  ['--key penny_…', 'Another key than that of penny login or the sandbox'],
-  ['--url URL', 'Another service; ends in /v1'],
+  ['--key penny_…', 'Key to use instead of that of penny login or the sandbox'],
+  ['--url URL', 'Service to use instead; ends in /v1'],
 ]
 
-/** What the options say, or what a service in the sandbox has left in the data folder. */
+/** The service and key of the options, of the login, or of the sandbox on the data folder. */
 export function findAccess({ options, config }: Pick<Invocation, 'options' | 'config'>): ServiceAccess {
   const login = findLogin(config)
   const known =
@@ -37,7 +37,7 @@ export function post({ baseUrl, apiKey }: ServiceAccess, path: string, body: obj
   })
 }
 
-/** What the service of a login says. */
+/** Sends a GET to the service of a login and parses the response. */
 export async function get<Answer>({ origin, api_key: apiKey }: Login, path: string): Promise<Answer> {
   const response = await send(origin, path, { headers: { authorization: `Bearer ${apiKey}` } })
   return (await response.json()) as Answer

@@ -94,7 +94,7 @@ export class KeyFinder {
     return new Map(rows.map((row) => [row.hash, row]))
   }
 
-  /** Of one partition each, so that on Citus a worker that is down refuses no keys but its own. */
+  /** One reader per partition, so that on Citus a dead worker fails only look-ups of its own keys. */
   #keysOf(partition: number): SharedRead<KeyRow> {
     let keys = this.#keys.get(partition)
     if (keys === undefined) {

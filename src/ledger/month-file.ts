@@ -117,11 +117,11 @@ const rowLine = /^\{"n":(\d{1,15}),"hash":"([0-9a-f]{64})","row":(\{.*\})\}$/
 
 class MonthReader {
   readonly #month: Month
-  /** Computed from the rows as they are. */
+  /** The hash chain computed from the rows. */
   readonly #chain: MonthChain
   readonly #problems: string[] = []
   #problemCount = 0
-  /** As the file's lines state it. */
+  /** The hash in the file's previous line. */
   #stated: string
   #next = 1
   #lastPlace = ''

@@ -73,7 +73,7 @@ export async function insertPayout(
   )
 }
 
-/** Those that were not tried just now, the longest untried first. */
+/** Open payouts that were not tried just now, the longest untried first. */
 export async function findOpenPayouts(database: Database, limit: number): Promise<readonly Payout[]> {
   const rows = await database.queryPrepared<PayoutRow>(
     'find_open_payouts',

@@ -89,7 +89,7 @@ export async function findRequest(
   return row === undefined ? undefined : readRequest(row)
 }
 
-/** Those of the account's requests that exist, oldest first. */
+/** The account's requests with these ids, oldest first. Unknown ids are left out. */
 export async function findRequests(
   database: Database,
   { partition, accountId }: AccountRef,

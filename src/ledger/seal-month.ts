@@ -321,7 +321,7 @@ async function deleteRows(connection: Connection, month: Month): Promise<void> {
   await connection.execute(
     `set local lock_timeout = ${lockMsMax}; drop table if exists requests_${month.replace('-', '_')}`,
   )
-  // By the primary key: until the commit, no request can be read or written.
+  // Uses the primary key to be fast: until the commit, no request can be read or written.
   for (const partition of partitions) {
     const [left] = await connection.query<{ id: RequestId }>(
       'select r.id from requests r where r.partition = $3 and r.id >= $1 and r.id < $2 limit 1',

@@ -22,7 +22,7 @@ export type Catalog = {
   readonly routes: ReadonlyMap<string, readonly Route[]> | undefined
   /** The upstream's name for each model, where every provider serves it. */
   readonly upstreamNames: ReadonlyMap<string, string>
-  /** One line each. */
+  /** Warnings, one line each. */
   readonly warnings: readonly string[]
 }
 

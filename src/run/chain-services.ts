@@ -36,7 +36,7 @@ const arc: Readonly<Record<number, { readonly name: string; readonly explorer: s
   },
 }
 
-/** What the dashboard shows and does beyond the ledger; the parts that need the chain. */
+/** Opens the parts of the dashboard that need the chain. */
 export function openChainServices(options: ChainServicesOptions): ChainServices {
   const { config, database, money, stack } = options
   const isSandbox = config.chain === undefined

@@ -10,7 +10,7 @@ import { writePrivateFile } from '../process/private-file.ts'
 import type { ProviderHealth } from '../providers/provider.ts'
 import type { StartContext } from './start-context.ts'
 
-/** What other processes of this machine can ask of a process that serves requests. */
+/** Actions of a process that serves requests, for other processes of this machine. */
 export type ControlActions = {
   readonly providers: () => Awaitable<readonly ProviderHealth[]>
   /** Returns warnings, one line each. Throws an error with one line per mistake. */

@@ -67,7 +67,7 @@ export async function openNode(
 }
 
 export type ServingNode = {
-  /** What can be asked of this process alone. */
+  /** Control actions of this process only. */
   readonly actions: ControlActions
   /** Tells load balancers and clients that this process is about to stop, and keeps serving for a while. */
   announceStop(): Promise<void>

@@ -108,7 +108,7 @@ async function start(context: StartContext, options: StartOptions): Promise<Serv
   }
 }
 
-/** Starts the other web processes of this machine. Secrets that they have no use for are not passed on. */
+/** Starts the other web processes of this machine. Secrets that they do not need are not passed on. */
 function startOthers(
   context: StartContext,
   ground: () => Omit<WebSettings, 'config' | 'processNumber'>,
@@ -118,14 +118,14 @@ function startOthers(
   return WebProcesses.start(context, () => ({ ...ground(), config }))
 }
 
-/** What can be asked of the web processes of this machine together. */
+/** Control actions of all web processes of this machine together. */
 function actionsOfAll({ actions: own }: ServingNode, others: WebProcesses) {
   return {
     async providers() {
       const answers = await others.ask('GET', '/providers')
       return joinHealth([await own.providers(), ...answers.map(({ providers }) => providers)])
     },
-    /** A mistake in the file is found here, before any process uses it. */
+    /** Reloads here first: a mistake in the file is found before another process uses it. */
     async reloadProviders() {
       const warnings = await own.reloadProviders()
       await others.ask('POST', '/providers/reload')

@@ -8,7 +8,7 @@ import type { Catalog } from './catalog.ts'
 import { askProcess, type ControlAddress, type ControlAnswer } from './control.ts'
 import type { StartContext } from './start-context.ts'
 
-/** What the first web process tells the others of the service that they join. */
+/** Settings that the first web process sends to the others. */
 export type WebSettings = {
   readonly config: Config
   readonly databaseUrl: string
@@ -30,8 +30,8 @@ export type WebReady = { readonly control: ControlAddress }
 const lastWritesMs = 30_000
 
 /**
- * The second and further processes that serve requests on this machine, on the port of the first. The kernel spreads connections over
- * them. Each is a node of its own with its own lease: when one dies, it is started again, and the requests it held are ended.
+ * The additional processes that serve requests on this machine, on the port of the first. The kernel spreads connections over all of
+ * them. Each is a node with its own lease: if it dies, it is started again, and its requests are ended.
  */
 export class WebProcesses {
   readonly #children: readonly SupervisedChild<WebReady>[]

@@ -22,7 +22,7 @@ export type DeliveryAttempt = {
   readonly answer: string
 }
 
-/** What is sent. */
+/** An event to send. */
 export type WebhookEvent = {
   readonly eventId: string
   /** Undefined for a test event. */

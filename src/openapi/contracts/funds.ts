@@ -143,7 +143,7 @@ const solvencySums = {
   unsettled: usdc.optional().meta({ description: 'Charged and not yet paid on chain' }),
 }
 
-/** What the receipt's signer signed, and where its batch stands. The provider decides the members beyond these. */
+/** A receipt. `src/receipts/receipt.ts` defines its other members. */
 const receipt = z.looseObject({ object: z.literal('receipt'), id: requestId }).meta({ id: 'Receipt' })
 
 export const fundsContracts = {

@@ -65,7 +65,7 @@ const person = z
   })
   .meta({ id: 'Person' })
 
-/** What a page needs, signed in or not. Never an error: without a session, `person` is null. */
+/** The data that every page needs. Never an error: without a session, `person` is null. */
 export const session = z
   .object({
     object: z.literal('session'),
@@ -120,7 +120,7 @@ const encoded = z
   .max(8000)
   .regex(/^[A-Za-z0-9_-]*$/, 'must be base64url')
 
-// Of `PublicKeyCredential.toJSON()` the members that are read; browsers may send more.
+// The members of `PublicKeyCredential.toJSON()` that are read; browsers may send more.
 const registration = z.looseObject({
   id: encoded,
   type: z.literal('public-key'),
