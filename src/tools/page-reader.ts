@@ -58,11 +58,12 @@ class PageProcesses implements PageReader {
   }
 
   async read(question: ReadQuestion, signal: AbortSignal, account: string): Promise<ReadPage> {
-    const turn = await this.#turns.enter(account, AbortSignal.any([signal, this.#closed.signal]))
+    const stopped = AbortSignal.any([signal, this.#closed.signal])
+    const turn = await this.#turns.enter(account, stopped)
     if (turn === undefined) throw new UnreadablePageError()
     const page = Promise.withResolvers<ReadPage>()
     signal.addEventListener('abort', () => page.reject(signal.reason), { once: true })
-    this.#read(question, turn).then(page.resolve, page.reject)
+    this.#read(question, turn, stopped).then(page.resolve, page.reject)
     return page.promise
   }
 
@@ -77,9 +78,10 @@ class PageProcesses implements PageReader {
   }
 
   /** The turn lasts until the process is idle or has exited, even if the caller no longer waits. */
-  async #read(question: ReadQuestion, turn: Disposable): Promise<ReadPage> {
+  async #read(question: ReadQuestion, turn: Disposable, stopped: AbortSignal): Promise<ReadPage> {
     using _turn = turn
-    this.#closed.signal.throwIfAborted()
+    // It may have aborted after the turn was granted.
+    stopped.throwIfAborted()
     const child = [...this.#idle].find(({ isUsable }) => isUsable) ?? this.#start()
     this.#idle.delete(child)
     const answer = await child.ask(question)
