@@ -1,4 +1,4 @@
--- Moves an open withdrawal on. When it fails, its money is returned as it was taken. When it is paid, the part of the fee that the
+-- Advances an open withdrawal. When it fails, its money is returned as it was taken. When it is paid, the part of the fee that the
 -- gateway did not keep is returned; an unknown fee counts as kept in full.
 --
 -- `p_attempts` is what the caller knows: returns false when the order was submitted again since, because that attempt may have been

@@ -1,5 +1,5 @@
--- Moves credited payments of wallets on to what the gateway says of them. One that fails after all is taken back as far as it is still
--- credit; what was spent of it by then is lost, and the account is suspended. Final states do not change. Returns how many changed.
+-- Updates credited payments of wallets to the state that the gateway reports. A payment that fails is taken back as far as it is still
+-- credit; the part that was spent is lost, and the account is suspended. Final states do not change. Returns how many changed.
 create function advance_x402_payments(p_partition smallint, p_account_ids uuid[], p_news x402_news[]) returns integer
 language plpgsql
 set lock_timeout = '2s'

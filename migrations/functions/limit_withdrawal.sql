@@ -1,6 +1,6 @@
--- The limits of withdrawals and refunds of an account: each costs the relayer gas, whatever its amount. Less than the minimum is paid only
--- when it is everything that is left, and then once in 24 hours. A wallet is refunded ten times in 24 hours: it can pay the same money in
--- again for nothing. What failed does not count. Call it after lock_accounts. Null: no refusal.
+-- The limits of withdrawals and refunds of an account: each costs the relayer gas, whatever its amount. Less than the minimum is paid
+-- only if it is everything that is left, and once in 24 hours. A wallet is refunded at most ten times in 24 hours: it can pay the same
+-- money in again at no cost. Failed ones do not count. Call it after lock_accounts. Null: no refusal.
 create function limit_withdrawal(
   p_partition smallint, p_account_id uuid, p_amount bigint, p_left bigint, p_min bigint, out refusal text, out available_at timestamptz
 ) language plpgsql as $$

@@ -1,5 +1,5 @@
--- Credits an accepted payment and places the hold of the request that it pays, in one transaction. No hold for another request, when
--- the payment was credited before: one payment pays one request. A refused hold leaves the value as credit.
+-- Credits an accepted payment and places the hold of the request that it pays, in one transaction. If the
+-- payment was credited before, it places no hold for another request: one payment pays one request. A refused hold leaves the value as credit.
 create function pay_and_hold(
   p_partition smallint, p_node uuid, p_lease_until timestamptz, p_price_version text, p_cap bigint, p_payment x402_payment_call,
   p_call hold_call

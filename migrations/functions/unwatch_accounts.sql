@@ -1,4 +1,4 @@
--- Stops writing events for live views that are over. Events that no webhook endpoint wants are deleted with them.
+-- Stops writing events for live views that have ended, and deletes their events that no webhook endpoint subscribes to.
 create function unwatch_accounts(p_partition smallint, p_account_ids uuid[]) returns void
 language plpgsql
 set lock_timeout = '2s'

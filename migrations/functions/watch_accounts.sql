@@ -1,6 +1,5 @@
--- Keeps every event of these accounts written for `p_seconds`: a live view of them is open. Under the lock of the accounts, so that
--- whatever commits later than this call is either an event or was already visible. `watched_from` stays the same for as long as no
--- event was left out.
+-- Makes all events of these accounts be written for `p_seconds`, because a live view of them is open. Takes the accounts' locks, so that
+-- every change either was visible before this call or is an event. `watched_from` stays the same as long as no event was left out.
 create function watch_accounts(p_partition smallint, p_account_ids uuid[], p_seconds integer)
 returns table (account_id uuid, last_event bigint, watched_from bigint)
 language plpgsql
