@@ -44,6 +44,8 @@ const checkpointMs = 60
 const drainMs = 5_000
 const exitMsMax = drainMs + 10_000
 const endedMsMax = 60_000
+// Holds of a dead node end once another node has been up for longer than a lease. On a slow machine, faults come faster than that.
+const calmAfterMs = 10_000
 const faultMsMax = 30_000
 const momentMsMax = 10_000
 const pollMs = 20
@@ -94,6 +96,8 @@ class Round {
   #kills = 0
   #postgresKills = 0
   #slowestEndMs = 0
+  /** Dead nodes whose holds end late. No fault is injected until they have ended. */
+  #lateNodes = 0
 
   constructor(
     options: RoundOptions,
@@ -175,8 +179,15 @@ class Round {
   async #work(slot: Slot): Promise<void> {
     for (let fault = this.#take(slot); fault !== undefined; fault = this.#take(slot)) {
       await this.#inject(slot, fault)
+      if (this.#lateNodes === 0) continue
+      if (slot.node === undefined) await slot.start()
+      await this.#untilNoneIsLate()
     }
     if (slot.node === undefined) await slot.start()
+  }
+
+  async #untilNoneIsLate(): Promise<void> {
+    while (this.#lateNodes > 0) await sleep(endedPollMs)
   }
 
   /** The next planned fault. While a process runs, one that needs no new process if possible. */
@@ -289,6 +300,7 @@ class Round {
   async #workOnPostgres(): Promise<void> {
     for (const fault of this.#plan.postgres) {
       await sleep(fault.afterMs)
+      await this.#untilNoneIsLate()
       await this.#injectIntoPostgres(fault)
     }
   }
@@ -345,14 +357,23 @@ class Round {
   /** Waits until the holds of a node have ended, or those of all nodes. */
   async #allEnded(node?: string): Promise<void> {
     const fromMs = Date.now()
-    for (;;) {
-      const open = await retryUntilConnected(() => findOpenHolds(this.#database, node))
-      const passedMs = Date.now() - fromMs
-      this.#slowestEndMs = Math.max(this.#slowestEndMs, passedMs)
-      if (open.length === 0) return
-      if (passedMs > endedMsMax)
-        throw new Error(`${open.length} holds of ${node ?? 'the nodes'} have not ended in ${passedMs} ms`)
-      await sleep(endedPollMs)
+    let isLate = false
+    try {
+      for (;;) {
+        const open = await retryUntilConnected(() => findOpenHolds(this.#database, node))
+        const passedMs = Date.now() - fromMs
+        this.#slowestEndMs = Math.max(this.#slowestEndMs, passedMs)
+        if (open.length === 0) return
+        if (passedMs > endedMsMax)
+          throw new Error(`${open.length} holds of ${node ?? 'the nodes'} have not ended in ${passedMs} ms`)
+        if (!isLate && passedMs > calmAfterMs) {
+          isLate = true
+          this.#lateNodes += 1
+        }
+        await sleep(endedPollMs)
+      }
+    } finally {
+      if (isLate) this.#lateNodes -= 1
     }
   }
 
