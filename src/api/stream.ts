@@ -41,7 +41,10 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
       if (over.signal.aborted) return
       controller.enqueue(encoder.encode(text))
       // Disconnect a client that does not read. Browsers reconnect by themselves.
-      if ((controller.desiredSize ?? 0) < 0) end()
+      if ((controller.desiredSize ?? 0) >= 0) return
+      end()
+      // What is in memory waits for the client, and would wait as long as it stays connected.
+      outgoing.destroy()
     }
     const listener: Listener = (events, number) => {
       // Only the last event has the id: a client that is interrupted before it gets all of them again.

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
+import { connect } from 'node:net'
 import { test } from 'node:test'
+import { createRequestId } from '../../src/ledger/request-id.ts'
 import { chatContracts } from '../../src/openapi/contracts/chat.ts'
 import { DashboardClient, type Json, signInNew } from '../support/dashboard-client.ts'
 import { completed, created, text } from '../support/scripted-upstream.ts'
@@ -123,6 +125,33 @@ test('the twenty-first live view of an account is refused, a place is free again
     return stream.status === 200
   })
   for (const stream of streams.slice(1, -1)) await stream.body?.cancel()
+})
+
+// Its place was given away, and a quarter of a megabyte stayed in memory for as long as the client liked.
+test('a client that reads nothing of its stream is disconnected', { timeout: 120_000 }, async () => {
+  const { database, origin } = suite.service
+  const other = await signInNew(suite.service)
+  const { id: keyId } = await other.post('/api/keys', { name: 'x'.repeat(200) })
+  const socket = connect(Number(new URL(origin).port), '127.0.0.1')
+  socket.pause()
+  let isClosed = false
+  socket.once('close', () => {
+    isClosed = true
+  })
+  socket.on('error', () => {})
+  socket.write(`GET /api/stream HTTP/1.1\r\nhost: penny\r\ncookie: ${other.cookie}\r\n\r\n`)
+  await until(async () => {
+    const ids = Array.from({ length: 100 }, () => createRequestId(0, Date.now()))
+    await database.query('update api_keys set refusals = 0 where id = $1', [keyId])
+    await database.query(
+      `select record_refusals(0::smallint, $1, array[$2::uuid], array(
+         select row(r.id, $2, $3, null, false, null, 'invalid_value')::refusal_call from unnest($4::uuid[]) as r (id)))`,
+      [ids[0], other.accountId, keyId, ids],
+    )
+    // A client that does not read notices the end of its connection when it writes.
+    socket.write('\r\n')
+    return isClosed
+  })
 })
 
 /** Server-sent events, one by one; others than the one asked for are passed over. */
