@@ -31,6 +31,7 @@ export type ManagementBearer = AccountRef & {
 }
 
 export const managementKeysPerAccountMax = 100
+const revokedKeptMax = 900
 
 /** Throws a 401 error when the key is not valid. Not cached: calls are rare, and a revoked key must stop working immediately. */
 export async function findManagementKey(connection: Connection, secret: string): Promise<ManagementBearer> {
@@ -84,6 +85,7 @@ export async function createManagementKey(
     [account.accountId],
   )
   if (known!.count >= managementKeysPerAccountMax) throw new TooManyManagementKeysError()
+  await forgetRevokedKeys(connection, account)
   const secret = createSecret()
   const id = randomUUID()
   await connection.query(
@@ -104,7 +106,17 @@ export async function createManagementKey(
   return { id, secret }
 }
 
-/** Newest first, revoked ones included. */
+/** Revoked keys do not count against the maximum: without this, an account could add rows without end. The account log keeps their names. */
+async function forgetRevokedKeys(connection: Connection, { accountId }: AccountRef): Promise<void> {
+  await connection.query(
+    `delete from management_keys where account_id = $1 and id in
+       (select id from management_keys where account_id = $1 and revoked_at is not null
+         order by revoked_at desc, id offset ${revokedKeptMax})`,
+    [accountId],
+  )
+}
+
+/** Newest first, with the revoked ones that are kept. */
 export async function listManagementKeys(
   database: Database,
   { accountId }: AccountRef,
