@@ -54,6 +54,26 @@ test('requests are filtered by any error code from a list', async () => {
   await until(async () => (await page.getByTestId('request-row').count()) === 2)
 })
 
+test('a filter that cannot be applied says so, and one that is entered keeps the focus', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/requests')
+  const find = page.getByLabel('Request id, completion id, receipt id or transaction')
+  await find.fill('req_nothing')
+  await find.press('Enter')
+  await page.getByText('No requests match').waitFor()
+  assert.ok(await find.evaluate((element) => element === document.activeElement))
+  await page.getByRole('button', { name: 'Clear', exact: true }).click()
+  await page.waitForFunction((box) => (box as HTMLInputElement).value === '', await find.elementHandle())
+
+  await page.getByRole('button', { name: /^More filters/ }).click()
+  const least = page.getByLabel('Charged at least (USDC)')
+  await least.fill('0,05')
+  await page.getByText('Enter an amount such as 0.05. The filter is not applied.').waitFor()
+  await least.fill('0.05')
+  await least.press('Enter')
+  await page.waitForURL(/min=0\.05/)
+})
+
 test('a day of the usage page is typed by keyboard, and a field that is half typed changes nothing', async () => {
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page, '/usage')

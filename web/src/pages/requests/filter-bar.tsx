@@ -7,7 +7,7 @@ import { Checkbox, Segmented, Select, TextField } from '../../ui/field.tsx'
 import { Icon } from '../../ui/icon.tsx'
 import { Popover } from '../../ui/menu.tsx'
 import { Time } from '../../ui/time.tsx'
-import { type Filters, isFiltered, noFilters, ranges, type Status, statuses } from './filters.ts'
+import { type Filters, isFiltered, isMinCost, noFilters, ranges, type Status, statuses } from './filters.ts'
 import { errorCodes } from './refusals.ts'
 
 type Props = { filters: Filters; onChange: (filters: Filters) => void }
@@ -20,7 +20,7 @@ export function FilterBar({ filters, onChange, rows }: BarProps) {
   const preset = typeof filters.range === 'string' ? filters.range : 'custom'
   return (
     <search className="flex flex-wrap items-center gap-2" aria-label="Filter requests">
-      <FindBox key={filters.find} find={filters.find} onFind={(find) => set({ find })} />
+      <FindBox find={filters.find} onFind={(find) => set({ find })} />
       <Segmented
         label="Range"
         value={preset}
@@ -72,6 +72,7 @@ function useKeyNames(rows: readonly LedgerRequest[]): readonly (readonly [id: st
 
 function FindBox({ find, onFind }: { find: string; onFind: (find: string) => void }) {
   const [text, setText] = useState(find)
+  useEffect(() => setText(find), [find])
   const submit = (event: FormEvent) => {
     event.preventDefault()
     onFind(text.trim())
@@ -160,11 +161,7 @@ function MoreFilters({ filters, onChange }: Props) {
     >
       {() => (
         <div className="flex w-64 flex-col gap-3 p-1.5">
-          <Committed
-            label="Charged at least (USDC)"
-            value={filters.min}
-            onCommit={(min) => set({ min: /^\d{1,12}(\.\d{1,6})?$/.test(min) ? min : '' })}
-          />
+          <MinCost value={filters.min} onCommit={(min) => set({ min })} />
           <Tristate
             label="Web search"
             value={filters.search}
@@ -186,17 +183,23 @@ function MoreFilters({ filters, onChange }: Props) {
 }
 
 /** Takes effect when it is left or Enter is pressed, not with every letter. */
-function Committed({ label, value, onCommit }: { label: string; value: string; onCommit: (text: string) => void }) {
+function MinCost({ value, onCommit }: { value: string; onCommit: (min: string) => void }) {
   const [text, setText] = useState(value)
   useEffect(() => setText(value), [value])
+  const min = text.trim()
+  const isWrong = min !== '' && !isMinCost(min)
+  const commit = () => {
+    if (min !== value && !isWrong) onCommit(min)
+  }
   return (
     <TextField
-      label={label}
+      label="Charged at least (USDC)"
       mono
       value={text}
+      error={isWrong ? 'Enter an amount such as 0.05. The filter is not applied.' : undefined}
       onChange={(event) => setText(event.target.value)}
-      onBlur={() => text !== value && onCommit(text.trim())}
-      onKeyDown={(event) => event.key === 'Enter' && onCommit(text.trim())}
+      onBlur={commit}
+      onKeyDown={(event) => event.key === 'Enter' && commit()}
     />
   )
 }

@@ -54,7 +54,7 @@ export function parseFilters(search: Search): Filters {
     key: listOf(search.key).filter((one) => /^[0-9a-f-]{36}$/.test(one)),
     search: flagOf(search.search),
     stream: flagOf(search.stream),
-    min: /^\d{1,12}(\.\d{1,6})?$/.test(search.min ?? '') ? search.min! : '',
+    min: isMinCost(search.min ?? '') ? search.min! : '',
     find: (search.find ?? '').trim().slice(0, 200),
   }
 }
@@ -131,6 +131,10 @@ export function matches(request: Filterable, filter: RequestFilter): boolean {
     (filter.has_search === undefined || String(request.cost.search_calls > 0) === filter.has_search) &&
     (filter.min_cost === undefined || BigInt(request.charged_atomic) >= atomicOf(filter.min_cost))
   )
+}
+
+export function isMinCost(text: string): boolean {
+  return /^\d{1,12}(\.\d{1,6})?$/.test(text)
 }
 
 export function isFiltered(filters: Filters): boolean {
