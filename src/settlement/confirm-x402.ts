@@ -82,7 +82,9 @@ async function resubmit(parts: ConfirmParts, payment: OpenX402Payment): Promise<
     nonce: nonceOf(payment),
   }
   const signature: Hex = `0x${payment.signature.toString('hex')}`
-  const found = await gatewayClient.findTransfer(message.from, message.nonce)
+  // One that cannot be looked up must not keep the news of the others.
+  const found = await gatewayClient.findTransfer(message.from, message.nonce).catch((error: Error) => error)
+  if (found instanceof Error) return []
   if (found !== undefined)
     return [isSame(parts, payment, found) ? newsOf(payment, found) : failed(payment, 'nonce_conflict')]
   const [answer] = await gatewayClient.settle([

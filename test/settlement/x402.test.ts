@@ -253,6 +253,30 @@ test('a payment whose nonce has paid another amount does not hold payouts back',
   await assertBooksBalance(database)
 })
 
+test('a lost payment that cannot be looked up does not delay the payments of other wallets', async () => {
+  const { database, gateway } = bench
+  const wallets = [await openWallet(1_000n), await openWallet(1_000n)] as const
+  for (const wallet of wallets) {
+    const decision = await buy(wallet.address, sign(wallet, 100n), 100n)
+    assert.ok('hold' in decision)
+    await bench.holds.end(charge(decision.hold, 100n))
+  }
+  gateway.lose([...gateway.transfers.values()].find(({ from }) => from === wallets[0].address)!.id)
+  gateway.batch()
+  gateway.faults = (path) => (path === 'GET /v1/x402/transfers' ? 'unavailable' : undefined)
+  await confirmAll()
+  const stateOf = async ({ address }: Wallet) =>
+    (await database.query<{ state: string }>('select state from x402_payments where payer = $1', [address]))[0]!.state
+  assert.deepEqual([await stateOf(wallets[0]), await stateOf(wallets[1])], ['received', 'completed'])
+  gateway.faults = () => undefined
+  await confirmAll()
+  gateway.batch()
+  await confirmAll()
+  assert.equal(await stateOf(wallets[0]), 'completed')
+  bench.alarms.length = 0
+  await assertBooksBalance(database)
+})
+
 test('a payment that the gateway lost is not paid by a smaller one with its nonce', async () => {
   const { database, gateway } = bench
   const wallet = await openWallet(10_000n)
