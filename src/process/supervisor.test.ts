@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
 import { test } from 'node:test'
+import { promisify } from 'node:util'
 import type { ChildReady, ChildSettings } from '../../test/support/supervised-child.ts'
 import { OperatorError } from '../errors.ts'
 import { supervise } from './supervisor.ts'
@@ -77,4 +79,30 @@ test('a helper that hangs is killed and started again; one that answers is left 
   } finally {
     await Promise.all([healthy.stop(), hung.stop()])
   }
+})
+
+// Each connection is an open file: the crash of a helper then ended the service too.
+test('a helper that cannot be started again while too many files are open is started when there are fewer', async () => {
+  const script = `
+    import { closeSync, openSync } from 'node:fs'
+    import { setTimeout as pause } from 'node:timers/promises'
+    import { supervise } from ${JSON.stringify(new URL('supervisor.ts', import.meta.url))}
+    const exits = []
+    const module = new URL(${JSON.stringify(module)})
+    const child = await supervise({ name: 'the helper', module, settings: () => ({}), onRestart: (exit) => exits.push(exit) })
+    const { pid } = child.ready
+    const files = []
+    try {
+      for (;;) files.push(openSync('/dev/null'))
+    } catch {}
+    process.kill(pid, 'SIGKILL')
+    while (exits.length < 2) await pause(20)
+    for (const file of files) closeSync(file)
+    while (child.ready.pid === pid) await pause(20)
+    await child.stop()
+    console.log(exits[1])`
+  const node = [process.execPath, '--eval', script]
+  const limited = ['-c', 'ulimit -n 100 && exec "$@"', 'sh', ...node]
+  const { stdout } = await promisify(execFile)('/bin/sh', limited, { timeout: 60_000 })
+  assert.match(stdout, /EMFILE/)
 })

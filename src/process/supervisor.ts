@@ -104,6 +104,8 @@ async function start<Settings extends object, Ready>(
     // Settings contain amounts, which are bigints.
     serialization: 'advanced',
   })
+  // Too many open files, for example. Without a listener the error would end this process, and the requests that it serves.
+  if (child.pid === undefined) throw (await once(child, 'error'))[0]
   child.send(settings(previous))
   const timeout = AbortSignal.timeout(readyMsMax)
   const signal = cancelled === undefined ? timeout : AbortSignal.any([cancelled, timeout])
