@@ -6,7 +6,7 @@ export function PageError({ error }: { error: unknown }) {
   return (
     <div className="mx-auto max-w-lg p-6">
       <Notice tone="error" role="alert">
-        <p className="font-medium">This page could not be shown. Nothing was changed by that.</p>
+        <p className="font-medium">This page could not be shown.</p>
         <p className="mt-1">
           The service cannot be reached, it was updated while this page was open, or the page has a fault.
         </p>
