@@ -6,14 +6,14 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { isAddress } from 'viem'
 import type { ChainAdmin } from './chain/server.ts'
+import { adminFile, modelFailures, type SandboxAdmin } from './client.ts'
 import type { ModelTrouble } from './model/server.ts'
-import { adminFile, modelFailures, type SandboxAdmin } from './orders.ts'
 
 const bodyBytesMax = 4_096
 const blocksMax = 10_000
 const slowMsMax = 60_000
 
-type Orders = {
+type AdminTargets = {
   readonly chain: ChainAdmin
   /** Undefined when the model is a real one. */
   readonly model: ModelTrouble | undefined
@@ -23,10 +23,10 @@ type Orders = {
  * Actions that no real chain offers: minting money, mining. Protected by a token in the data folder, so that `penny
  * faucet` and the service can call it, and a page in a browser cannot.
  */
-export async function startAdminServer(host: string, dataDir: string, orders: Orders): Promise<SandboxAdmin> {
+export async function startAdminServer(host: string, dataDir: string, targets: AdminTargets): Promise<SandboxAdmin> {
   const token = randomBytes(24).toString('base64url')
   const server = createServer((request, response) => {
-    answer(request, token, orders).then(
+    answer(request, token, targets).then(
       (result) => send(response, 200, result),
       (error: unknown) =>
         send(response, error instanceof AdminRefusal ? error.status : 500, {
@@ -41,12 +41,12 @@ export async function startAdminServer(host: string, dataDir: string, orders: Or
   return admin
 }
 
-async function answer(request: IncomingMessage, token: string, { chain, model }: Orders): Promise<object> {
+async function answer(request: IncomingMessage, token: string, { chain, model }: AdminTargets): Promise<object> {
   if (!isToken(request.headers.authorization, token)) throw new AdminRefusal(401, 'the token is missing or wrong')
-  const order = await readOrder(request)
+  const content = await readContent(request)
   switch (request.url) {
     case '/faucet': {
-      const { address, atomic } = order
+      const { address, atomic } = content
       if (typeof address !== 'string' || !isAddress(address))
         throw new AdminRefusal(400, 'the address is invalid: use 0x and 40 hex digits')
       if (typeof atomic !== 'string' || !/^\d{1,15}$/.test(atomic))
@@ -54,14 +54,14 @@ async function answer(request: IncomingMessage, token: string, { chain, model }:
       return chain.giveUsdc(address, BigInt(atomic))
     }
     case '/gas': {
-      const { address, atomic } = order
+      const { address, atomic } = content
       if (typeof address !== 'string' || !isAddress(address))
         throw new AdminRefusal(400, 'the address is invalid: use 0x and 40 hex digits')
       await chain.keepGas(address, BigInt(String(atomic)))
       return {}
     }
     case '/mine':
-      await chain.mine(count(order.blocks, 'blocks', blocksMax))
+      await chain.mine(count(content.blocks, 'blocks', blocksMax))
       return {}
     case '/fail-next':
       if (model === undefined) throw new AdminRefusal(409, 'the model is a real one')
@@ -69,12 +69,12 @@ async function answer(request: IncomingMessage, token: string, { chain, model }:
       return {}
     case '/slow':
       if (model === undefined) throw new AdminRefusal(409, 'the model is a real one')
-      model.slow(count(order.milliseconds, 'milliseconds', slowMsMax, 0))
+      model.slow(count(content.milliseconds, 'milliseconds', slowMsMax, 0))
       return {}
     case '/fail': {
       if (model === undefined) throw new AdminRefusal(409, 'the model is a real one')
-      const failure = modelFailures.find((one) => one === order.failure)
-      if (failure === undefined && order.failure !== null)
+      const failure = modelFailures.find((one) => one === content.failure)
+      if (failure === undefined && content.failure !== null)
         throw new AdminRefusal(400, `unknown failure; use null or one of ${modelFailures.join(', ')}`)
       model.fail(failure)
       return {}
@@ -84,7 +84,7 @@ async function answer(request: IncomingMessage, token: string, { chain, model }:
   }
 }
 
-async function readOrder(request: IncomingMessage): Promise<Record<string, unknown>> {
+async function readContent(request: IncomingMessage): Promise<Record<string, unknown>> {
   let text = ''
   for await (const chunk of request) {
     text += chunk

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { sandboxOrders } from '../../sandbox/orders.ts'
+import { sandboxClient } from '../../sandbox/client.ts'
 import { type Database, openDatabase } from '../../src/db/database.ts'
 import { startEmbeddedPostgres } from '../../src/db/embedded-postgres.ts'
 import { createKey } from '../../src/identity/api-keys.ts'
@@ -153,14 +153,14 @@ async function end(child: ChildProcess): Promise<void> {
 
 /** Money comes over the sandbox's chain where there is one, so that what is signed can be settled. */
 async function openAccounts(database: Database, options: ServiceOptions, dataDir: string): Promise<readonly string[]> {
-  const orders = sandboxOrders(dataDir)
+  const client = sandboxClient(dataDir)
   return Promise.all(
     Array.from({ length: options.accounts }, async (_, index) => {
       const account = await createAccount(database, `bench ${index}`, 1)
       const { partition } = account
       if (options.settles) {
         const address = await until(() => requestDepositAddress(database, account))
-        await orders.faucet(address, balance)
+        await client.faucet(address, balance)
         await until(async () => (await findAccount(database, partition, account.id))!.deposited >= balance || undefined)
       } else {
         const id = randomUUID()

@@ -10,7 +10,7 @@ import type {
   ResponseInputItem,
   ResponseStreamEvent,
 } from 'openai/resources/responses/responses'
-import { modelFailures } from '../orders.ts'
+import { modelFailures } from '../client.ts'
 import { type Answered, type ModelServer, startModelServer } from './server.ts'
 import { countTokens } from './tokens.ts'
 

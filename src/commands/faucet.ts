@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { NoSandboxError, SandboxOrderError, sandboxOrders } from '../../sandbox/orders.ts'
+import { NoSandboxError, SandboxRefusalError, sandboxClient } from '../../sandbox/client.ts'
 import type { Database } from '../db/database.ts'
 import { type Account, findAccount } from '../ledger/accounts.ts'
 import { format } from '../money/usdc.ts'
@@ -24,9 +24,10 @@ export const faucetCommand: Command = {
     const amount = readAmount('amount', typeof options.amount === 'string' ? options.amount : '25')
     const give = async (address: string) => {
       try {
-        return await sandboxOrders(config.dataDir).faucet(address, amount)
+        return await sandboxClient(config.dataDir).faucet(address, amount)
       } catch (error) {
-        if (error instanceof NoSandboxError || error instanceof SandboxOrderError) throw new CommandError(error.message)
+        if (error instanceof NoSandboxError || error instanceof SandboxRefusalError)
+          throw new CommandError(error.message)
         throw error
       }
     }

@@ -6,7 +6,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
-import { adminFile } from '../../sandbox/orders.ts'
+import { adminFile } from '../../sandbox/client.ts'
 import { atEnd } from '../../test/support/at-end.ts'
 import { openPayer } from '../../test/support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
@@ -46,9 +46,9 @@ after(() => ledger.drop())
 
 test('penny sandbox fail says what it did and how to undo it', async (t) => {
   const dataDir = temporaryFolder(t)
-  const orders: string[] = []
+  const requests: string[] = []
   const server = createServer(async (request, response) => {
-    orders.push(`${request.url} ${await new Response(request as unknown as ReadableStream).text()}`)
+    requests.push(`${request.url} ${await new Response(request as unknown as ReadableStream).text()}`)
     response.end('{}')
   }).listen(0, '127.0.0.1')
   atEnd(t, async () => void server.close().closeAllConnections())
@@ -61,7 +61,7 @@ test('penny sandbox fail says what it did and how to undo it', async (t) => {
     'The sandbox model now answers every request with 429. Undo: penny sandbox fail off',
   ])
   assert.deepEqual(await fail('off'), [0, 'The sandbox model answers normally.'])
-  assert.deepEqual(orders, [
+  assert.deepEqual(requests, [
     '/fail {"failure":"429"}',
     '/slow {"milliseconds":0}',
     '/fail {"failure":null}',

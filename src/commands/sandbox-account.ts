@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { sandboxOrders } from '../../sandbox/orders.ts'
+import { sandboxClient } from '../../sandbox/client.ts'
 import type { Config } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import { createKey } from '../identity/api-keys.ts'
@@ -46,7 +46,7 @@ export async function openSandboxAccount(service: Service, config: Config): Prom
 /** If an earlier start was interrupted after the faucet's transfer, waits for that one. */
 async function fund(database: Database, account: Account, config: Config): Promise<void> {
   const address = await waitFor(async () => requestDepositAddress(database, account))
-  if (!(await hasEverArrived(database, account))) await sandboxOrders(config.dataDir).faucet(address, testMoney)
+  if (!(await hasEverArrived(database, account))) await sandboxClient(config.dataDir).faucet(address, testMoney)
   await waitFor(async () => (await hasDeposit(database, account)) || undefined)
 }
 

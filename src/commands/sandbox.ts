@@ -4,9 +4,9 @@ import {
   type ModelFailure,
   modelFailures,
   NoSandboxError,
-  SandboxOrderError,
-  sandboxOrders,
-} from '../../sandbox/orders.ts'
+  SandboxRefusalError,
+  sandboxClient,
+} from '../../sandbox/client.ts'
 import type { Config } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import { createKey, listKeys } from '../identity/api-keys.ts'
@@ -73,12 +73,12 @@ async function letFail({ dataDir }: Config, how: string | undefined, output: Out
       `${how === undefined ? 'How should the model fail?' : `Unknown failure "${how}".`} Use one of ${Object.keys(failureWords).join(', ')}.`,
       2,
     )
-  const orders = sandboxOrders(dataDir)
+  const client = sandboxClient(dataDir)
   try {
-    await orders.fail(failure)
-    await orders.slow(how === 'slow' ? slowMs : 0)
+    await client.fail(failure)
+    await client.slow(how === 'slow' ? slowMs : 0)
   } catch (error) {
-    throw error instanceof NoSandboxError || error instanceof SandboxOrderError
+    throw error instanceof NoSandboxError || error instanceof SandboxRefusalError
       ? new CommandError(error.message)
       : error
   }

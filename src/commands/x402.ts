@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createPublicClient, createWalletClient, defineChain, http, parseAbi } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
-import { NoSandboxError, SandboxOrderError, sandboxOrders } from '../../sandbox/orders.ts'
+import { NoSandboxError, SandboxRefusalError, sandboxClient } from '../../sandbox/client.ts'
 import { format, fromAtomic, parse, type Usdc } from '../money/usdc.ts'
 import type { Hex } from '../receipts/hex.ts'
 import { createGatewayClient } from '../settlement/gateway-client.ts'
@@ -53,9 +53,9 @@ export const x402Command: Command = {
     const key = generatePrivateKey()
     const account = privateKeyToAccount(key)
     try {
-      await sandboxOrders(config.dataDir).faucet(account.address, fromAtomic(amount + gas))
+      await sandboxClient(config.dataDir).faucet(account.address, fromAtomic(amount + gas))
     } catch (error) {
-      if (error instanceof NoSandboxError || error instanceof SandboxOrderError) throw new CommandError(error.message)
+      if (error instanceof NoSandboxError || error instanceof SandboxRefusalError) throw new CommandError(error.message)
       throw error
     }
     if (!output.json) output.write(`Sent test USDC to the new wallet ${account.address}.\n`)

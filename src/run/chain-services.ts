@@ -1,4 +1,4 @@
-import { sandboxOrders } from '../../sandbox/orders.ts'
+import { sandboxClient } from '../../sandbox/client.ts'
 import type { ChainFunds, ChainServices, SandboxControls } from '../api/chain-services.ts'
 import { type Config, ownerCooldownOf } from '../config/config.ts'
 import type { AccountRef } from '../db/account-ref.ts'
@@ -125,9 +125,9 @@ function sandboxControls(
   money: SettlementEndpoints,
   funds: ChainFunds,
 ): SandboxControls {
-  const orders = sandboxOrders(options.config.dataDir)
+  const client = sandboxClient(options.config.dataDir)
   const faucet = async (account: AccountRef, wallet?: string) => {
-    const txHash = await orders.faucet(wallet ?? (await funds.depositAddress(account)), testMoney)
+    const txHash = await client.faucet(wallet ?? (await funds.depositAddress(account)), testMoney)
     return { amount: testMoney, txHash }
   }
   return {
@@ -139,13 +139,13 @@ function sandboxControls(
       return begun
     },
     async mine(blocks) {
-      await orders.mine(blocks)
+      await client.mine(blocks)
       const { createPublicClient, http } = await import('viem')
       const chain = createPublicClient({ transport: http(money.rpcUrl) })
       return { block: await chain.getBlockNumber({ cacheTime: 0 }) }
     },
-    failNext: () => orders.failNext(),
-    slow: (milliseconds) => orders.slow(milliseconds),
+    failNext: () => client.failNext(),
+    slow: (milliseconds) => client.slow(milliseconds),
   }
 }
 

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { GatewayReady, GatewaySettings } from '../../gateway/start.ts'
-import { sandboxOrders } from '../../sandbox/orders.ts'
+import { sandboxClient } from '../../sandbox/client.ts'
 import type { SandboxReady, SandboxSettings } from '../../sandbox/start.ts'
 import { type Config, dueRulesOf, hourlyPaymentsMax, ownerCooldownOf, usesSandboxModel } from '../config/config.ts'
 import { OperatorError } from '../errors.ts'
@@ -113,7 +113,7 @@ export async function startSettlementServices(
   const signer = await startSigner(context, chain.terms)
   const terms: SigningTerms = { ...chain.terms, seller: signer.seller }
   const relayer = { address: signer.relayer, key: signer.relayerKey! }
-  if (config.chain === undefined) await sandboxOrders(config.dataDir).gas(relayer.address, sandboxGas)
+  if (config.chain === undefined) await sandboxClient(config.dataDir).gas(relayer.address, sandboxGas)
   onProgress('Starting settlement.')
   const gateway = config.chain ?? (await startGateway(context, chain, signer.seller))
   const { gatewayUrl, gatewayToken } = gateway

@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { sandboxOrders } from '../../sandbox/orders.ts'
+import { sandboxClient } from '../../sandbox/client.ts'
 import { x402FailpointNames } from '../../src/process/failpoints.ts'
 import { readSettlementEndpoints } from '../../src/settlement/settlement-endpoints.ts'
 import { atEnd } from '../support/at-end.ts'
@@ -46,7 +46,7 @@ test('the program of penny x402 demo works when pasted; its wallet loses nothing
   const { program, refund_program: refundProgram, private_key: key } = demo
   assert.match(await paste(program), /sandbox model/)
   const money = () =>
-    ({ money: readSettlementEndpoints(penny.dataDir), sandbox: sandboxOrders(penny.dataDir) }) as MoneyService
+    ({ money: readSettlementEndpoints(penny.dataDir), sandbox: sandboxClient(penny.dataDir) }) as MoneyService
   const base = () => penny.sandbox().base_url.replace(/\/v1$/, '/x402/v1')
   const firstBase = base()
   const walletNow = () => openX402Wallet(money(), '0', key)

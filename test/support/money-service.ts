@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { createPublicClient, createWalletClient, defineChain, type Hex, http, parseAbi } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
+import { type SandboxClient, sandboxClient } from '../../sandbox/client.ts'
 import { startModelServer } from '../../sandbox/model/server.ts'
-import { type SandboxOrders, sandboxOrders } from '../../sandbox/orders.ts'
 import { readConfig } from '../../src/config/config.ts'
 import { createKey } from '../../src/identity/api-keys.ts'
 import { type Account, createAccount, findAccount } from '../../src/ledger/accounts.ts'
@@ -25,7 +25,7 @@ export type MoneyService = {
   readonly dataDir: string
   readonly databaseUrl: string
   readonly money: SettlementEndpoints
-  readonly sandbox: SandboxOrders
+  readonly sandbox: SandboxClient
   openAccount(): Promise<MoneyAccount>
   stop(): Promise<void>
 }
@@ -82,7 +82,7 @@ export async function startMoneyService(t: TestContext, options: MoneyServiceOpt
     databaseUrl: ledger.url,
     baseUrl: `${service.publicUrl}/v1`,
     money: service.money!,
-    sandbox: sandboxOrders(dataDir),
+    sandbox: sandboxClient(dataDir),
     stop,
     async openAccount() {
       const account = await createAccount(service.database, 'test', config.ledgerPartitions)

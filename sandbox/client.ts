@@ -6,8 +6,8 @@ export type SandboxAdmin = { readonly url: string; readonly token: string }
 
 export const adminFile = 'sandbox-admin.json'
 
-/** Asks the running sandbox for something that no real chain offers. */
-export type SandboxOrders = {
+/** Client of the running sandbox's admin endpoint: actions that no real chain or model offers. */
+export type SandboxClient = {
   faucet(address: string, atomic: bigint): Promise<string>
   /** Gives this much gas, if the address has less than half of it. */
   gas(address: string, atomic: bigint): Promise<void>
@@ -22,44 +22,44 @@ export type SandboxOrders = {
 export const modelFailures = ['kill', 'hang', '429', '500', 'garbage'] as const
 export type ModelFailure = (typeof modelFailures)[number]
 
-const orderMsMax = 120_000
+const requestMsMax = 120_000
 
-export function sandboxOrders(dataDir: string): SandboxOrders {
+export function sandboxClient(dataDir: string): SandboxClient {
   return {
     async faucet(address, atomic) {
-      const { transactionHash } = await order(dataDir, '/faucet', { address, atomic: atomic.toString() })
+      const { transactionHash } = await post(dataDir, '/faucet', { address, atomic: atomic.toString() })
       return String(transactionHash)
     },
     async gas(address, atomic) {
-      await order(dataDir, '/gas', { address, atomic: atomic.toString() })
+      await post(dataDir, '/gas', { address, atomic: atomic.toString() })
     },
     async mine(blocks) {
-      await order(dataDir, '/mine', { blocks })
+      await post(dataDir, '/mine', { blocks })
     },
     async failNext() {
-      await order(dataDir, '/fail-next', {})
+      await post(dataDir, '/fail-next', {})
     },
     async slow(milliseconds) {
-      await order(dataDir, '/slow', { milliseconds })
+      await post(dataDir, '/slow', { milliseconds })
     },
     async fail(failure) {
-      await order(dataDir, '/fail', { failure: failure ?? null })
+      await post(dataDir, '/fail', { failure: failure ?? null })
     },
   }
 }
 
-async function order(dataDir: string, path: string, content: object): Promise<Record<string, unknown>> {
+async function post(dataDir: string, path: string, content: object): Promise<Record<string, unknown>> {
   const { url, token } = readAdmin(dataDir)
   const response = await fetch(`${url}${path}`, {
     method: 'POST',
     headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
     body: JSON.stringify(content),
-    signal: AbortSignal.timeout(orderMsMax),
+    signal: AbortSignal.timeout(requestMsMax),
   }).catch((error: unknown) => {
     throw new NoSandboxError(error)
   })
   const answer = (await response.json()) as Record<string, unknown>
-  if (!response.ok) throw new SandboxOrderError(String(answer.message))
+  if (!response.ok) throw new SandboxRefusalError(String(answer.message))
   return answer
 }
 
@@ -80,9 +80,9 @@ export class NoSandboxError extends Error {
   }
 }
 
-export class SandboxOrderError extends Error {
+export class SandboxRefusalError extends Error {
   constructor(why: string) {
     super(`The sandbox refused: ${why.replace(/\.$/, '')}.`)
-    this.name = 'SandboxOrderError'
+    this.name = 'SandboxRefusalError'
   }
 }
