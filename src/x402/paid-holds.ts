@@ -205,7 +205,7 @@ export class PaidHolds {
     if (found.to === to && found.amount === value && found.state !== 'failed') return found.id
     onAlarm('a payment is something else at the gateway', { payer: from, nonce, transfer: found.id })
     // The gateway takes a nonce once, so this payment can never be made. Its row would count as owed.
-    await forgetPayment(database, payment)
+    await deleteRefusedPayment(database, payment)
     throw new PaymentInvalidError(terms, 'payment_used', 'its nonce has paid for something else')
   }
 }
