@@ -3,7 +3,7 @@ import { type QuotedChat, type QuotedFor, quoteChat } from '../chat/quote-chat.t
 import { refuseUnavailable } from '../chat/tool-offer.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
-import { Turns } from '../fairness/turns.ts'
+import { ConcurrencyLimit } from '../fairness/concurrency-limit.ts'
 import { disconnectSignal } from '../http/disconnect.ts'
 import { findKey } from '../identity/api-keys.ts'
 import { parseChatRequest } from '../inference/chat-request.ts'
@@ -32,9 +32,9 @@ type Reads = <Result>(work: (database: Database) => Promise<Result>) => Promise<
 /** The maximum cost of a completion, without a hold. */
 export function routeQuote(router: ApiRouter, services: ApiServices): void {
   const { database, lookUps, admission, models } = services
-  const turns = new Turns(readsConcurrentMax, readsWaitingMax)
+  const readLimit = new ConcurrencyLimit(readsConcurrentMax, readsWaitingMax)
   // Programs ask for quotes before completions. A busy dashboard must not delay them, and they must not delay completions.
-  const readForProgram: Reads = (work) => turns.take(() => work(lookUps))
+  const readForProgram: Reads = (work) => readLimit.run(() => work(lookUps))
   const readForPerson: Reads = (work) => work(database)
 
   router.at(chatContracts.createQuote).answer(({ owner, visitor, body, outgoing }) => {

@@ -4,7 +4,7 @@ import type { z } from 'zod'
 import { type AccountRef, accountRef } from '../db/account-ref.ts'
 import type { Connection } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
-import { AccountTurns } from '../fairness/turns.ts'
+import { AccountConcurrencyLimits } from '../fairness/concurrency-limit.ts'
 import { type HonoBindings, honoPath } from '../http/hono.ts'
 import { type BodyLimits, readJsonBytes } from '../http/read-body.ts'
 import type { UnpaidRequests } from '../http/unpaid-requests.ts'
@@ -73,7 +73,7 @@ const bodyBytesMax = 64 * 1024
 /** Serves contracts: authorizes the caller, validates the input, runs the handler, renders the result. */
 export class ApiRouter {
   readonly #options: ApiRouterOptions
-  readonly #turns = new AccountTurns(accountConcurrentMax, accountWaitingMax)
+  readonly #concurrencyLimits = new AccountConcurrencyLimits(accountConcurrentMax, accountWaitingMax)
 
   constructor(options: ApiRouterOptions) {
     this.#options = options
@@ -113,7 +113,7 @@ export class ApiRouter {
     if (owner === undefined) return jsonOf(await handler(await this.#read(contract, context, caller)))
     const work = async () => {
       const call = await this.#read(contract, context, caller)
-      return this.#turns.take(owner.accountId, async () => {
+      return this.#concurrencyLimits.run(owner.accountId, async () => {
         if (contract.method === 'GET') {
           const answer = jsonOf(await handler(call))
           if (contract.isHeavy && typeof answer === 'string') gate.countAnswer(owner, answer)

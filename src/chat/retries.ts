@@ -4,7 +4,7 @@ import type { AccountRef } from '../db/account-ref.ts'
 import { type Database, isLockTimeout, isTransient } from '../db/database.ts'
 import { retry } from '../db/retry.ts'
 import { ServiceError } from '../errors.ts'
-import { AccountTurns } from '../fairness/turns.ts'
+import { AccountConcurrencyLimits } from '../fairness/concurrency-limit.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import {
   awaitReplay,
@@ -57,7 +57,7 @@ const pollMs = 500
 const pollsMax = 1_200
 const joinedMax = 10
 const idempotencyKeyMax = 255
-/** Half of the connections of the pool. What waits for a turn is bounded by the requests that the node accepts. */
+/** Half of the connections of the pool. The queue is bounded by the requests that the node accepts. */
 const claimsPerAccountMax = 2
 const writesPerAccountMax = 4
 
@@ -86,8 +86,8 @@ export class Retries {
   /** How many retries wait on this node, by the attempt they wait for. */
   readonly #waiting = new Map<RequestId, number>()
   // These calls are not batched: without a limit one account could occupy all connections, also with calls that wait for its lock.
-  readonly #claimTurns = new AccountTurns(claimsPerAccountMax, Number.POSITIVE_INFINITY)
-  readonly #writeTurns = new AccountTurns(writesPerAccountMax, Number.POSITIVE_INFINITY)
+  readonly #claimLimits = new AccountConcurrencyLimits(claimsPerAccountMax, Number.POSITIVE_INFINITY)
+  readonly #writeLimits = new AccountConcurrencyLimits(writesPerAccountMax, Number.POSITIVE_INFINITY)
 
   constructor(options: RetriesOptions) {
     this.#options = options
@@ -177,8 +177,8 @@ export class Retries {
 
   #claimReplay(key: ReplayKey, own: { requestId: RequestId; node: string }, answerless?: RequestId) {
     const claim = () => claimReplay(this.#options.database, key, own, answerless)
-    const claimInTurn = () => this.#claimTurns.take(key.payer.accountId, claim)
-    return retry(claimInTurn, (error, tries) => isLockTimeout(error) && tries < claimTriesMax)
+    const limitedClaim = () => this.#claimLimits.run(key.payer.accountId, claim)
+    return retry(limitedClaim, (error, tries) => isLockTimeout(error) && tries < claimTriesMax)
   }
 
   async #poll(
@@ -219,7 +219,7 @@ export class Retries {
     const { ledger } = this.#options
     const { requestId } = attempt
     const write = <Result>(work: () => Promise<Result>) =>
-      writeSurely(() => this.#writeTurns.take(key.payer.accountId, work))
+      writeSurely(() => this.#writeLimits.run(key.payer.accountId, work))
     return {
       attempt,
       attemptHash: key.attemptHash,

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Turns } from '../fairness/turns.ts'
+import { ConcurrencyLimit } from '../fairness/concurrency-limit.ts'
 import { type BatchOptions, BatchQueue } from './batch.ts'
 
 class Lost extends Error {}
@@ -168,7 +168,7 @@ test('a locked group is left out of every batch but its own until it is unlocked
         of: (call) => (call >= 100 ? 'locked' : `free ${call}`),
         isLocked: (error) => error instanceof Locked,
         runUnlocked: async (calls) => calls.map((call) => (call >= 100 ? undefined : { result: call })),
-        turns: new Turns(1),
+        lockedLimit: new ConcurrencyLimit(1),
         queuedMax: 2,
       },
     },
@@ -196,7 +196,7 @@ test('when a locked group is stopped its calls are given up', async () => {
         of: () => 'one',
         isLocked: (error) => error instanceof Locked,
         runUnlocked: async (calls) => calls.map(() => undefined),
-        turns: new Turns(1),
+        lockedLimit: new ConcurrencyLimit(1),
         queuedMax: 10,
       },
     },

@@ -1,5 +1,5 @@
 import { OverloadedError } from '../errors.ts'
-import type { Turns } from '../fairness/turns.ts'
+import type { ConcurrencyLimit } from '../fairness/concurrency-limit.ts'
 import { retry } from './retry.ts'
 
 export type BatchOptions<Call, Result> = {
@@ -25,7 +25,7 @@ export type Groups<Call, Result> = {
   /** Runs only the calls whose group is not locked by another session, without waiting. The results of the others are undefined. */
   readonly runUnlocked: (calls: readonly Call[]) => Promise<readonly ({ readonly result: Result } | undefined)[]>
   /** Bounds how many locked groups wait for their locks concurrently: each occupies a connection. */
-  readonly turns: Turns
+  readonly lockedLimit: ConcurrencyLimit
   /** The most calls of one locked group that may wait; more are refused. */
   readonly queuedMax: number
 }
@@ -173,7 +173,7 @@ export class BatchQueue<Call, Result> {
   }
 
   #runAside(aside: AsideGroup<Call, Result>, calls: readonly Call[]): Promise<readonly Result[]> {
-    const run = () => this.#groups!.turns.take(() => this.#options.run(calls))
+    const run = () => this.#groups!.lockedLimit.run(() => this.#options.run(calls))
     return this.#runRepeatedly(run, (error) => {
       if (this.#isLocked(error)) this.#markLocked(aside)
       return this.#isLocked(error) || this.#options.isOutcomeUnknown(error)

@@ -3,7 +3,7 @@ import type { Groups } from '../db/batch.ts'
 import { type Connection, type Database, isConnectionLost, isLockTimeout } from '../db/database.ts'
 import { retry } from '../db/retry.ts'
 import { ServiceError } from '../errors.ts'
-import { Turns } from '../fairness/turns.ts'
+import { ConcurrencyLimit } from '../fairness/concurrency-limit.ts'
 import { type Usdc, zero } from '../money/usdc.ts'
 import { type Failpoint, noFailpoint } from '../process/failpoints.ts'
 import type {
@@ -66,7 +66,7 @@ export class Holds {
   readonly #options: Required<HoldsOptions>
   readonly #statements: HoldStatements
   /** The most locked accounts to wait for concurrently, over all kinds of calls: each occupies a connection. */
-  readonly #lockedTurns = new Turns(2)
+  readonly #lockedLimit = new ConcurrencyLimit(2)
   readonly #places = new PartitionQueues<HoldCall, PlacedCall>({
     run: (partition, calls) => this.#underLease(() => this.#statements.place(this.#options.database, partition, calls)),
     ...this.#ofKind('hold'),
@@ -159,7 +159,7 @@ export class Holds {
     }
     let isLocked = false
     return retry(
-      () => (isLocked ? this.#lockedTurns.take(run) : run()),
+      () => (isLocked ? this.#lockedLimit.run(run) : run()),
       (error) => {
         isLocked ||= isLockTimeout(error)
         return isHoldRepeated(error) && !this.#isStopped
@@ -375,7 +375,7 @@ export class Holds {
       of: ({ payer }) => payer.accountId,
       isLocked: isLockTimeout,
       runUnlocked: (calls) => this.#runUnlocked(run, partition, calls),
-      turns: this.#lockedTurns,
+      lockedLimit: this.#lockedLimit,
       queuedMax,
     })
   }

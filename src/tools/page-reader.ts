@@ -1,4 +1,4 @@
-import { FairTurns } from '../fairness/fair-turns.ts'
+import { FairConcurrencyLimit } from '../fairness/fair-concurrency-limit.ts'
 import type { ReadPage, ReadQuestion } from './page-channel.ts'
 import { PageProcess, type PageProcessLimits } from './page-process.ts'
 import { FetchFailedError } from './web-fetch.ts'
@@ -42,7 +42,7 @@ export function createPageReader(limits: PageReaderLimits = pageReaderLimits, mo
 class PageProcesses implements PageReader {
   readonly #limits: PageReaderLimits
   readonly #module: URL
-  readonly #turns: FairTurns
+  readonly #processLimit: FairConcurrencyLimit
   readonly #idle = new Set<PageProcess>()
   readonly #all = new Set<PageProcess>()
   readonly #closed = new AbortController()
@@ -50,7 +50,7 @@ class PageProcesses implements PageReader {
   constructor(limits: PageReaderLimits, module: URL) {
     this.#limits = limits
     this.#module = module
-    this.#turns = new FairTurns(limits.processesMax, {
+    this.#processLimit = new FairConcurrencyLimit(limits.processesMax, {
       what: 'pages that wait to be read',
       capacity: limits.waitingMax,
       floor: waitingPerAccountMin,
@@ -59,7 +59,7 @@ class PageProcesses implements PageReader {
 
   async read(question: ReadQuestion, signal: AbortSignal, account: string): Promise<ReadPage> {
     const stopped = AbortSignal.any([signal, this.#closed.signal])
-    const turn = await this.#turns.enter(account, stopped)
+    const turn = await this.#processLimit.enter(account, stopped)
     if (turn === undefined) throw new UnreadablePageError()
     const page = Promise.withResolvers<ReadPage>()
     signal.addEventListener('abort', () => page.reject(signal.reason), { once: true })

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { FairTurns } from '../fairness/fair-turns.ts'
+import { FairConcurrencyLimit } from '../fairness/fair-concurrency-limit.ts'
 import { connectionsMax } from './providers/ask.ts'
 import { ProviderError, type SearchProvider } from './providers/provider.ts'
 import { queryCharactersMax, SearchFailedError, type SearchResult, type WebSearch } from './web-search.ts'
@@ -22,7 +22,7 @@ const waitingPerAccountMin = 4
 export function searchWithFallback({ providers, onFailure, totalMsMax }: SearchWithFallbackOptions): WebSearch {
   // As many searches as a provider has connections: behind them the HTTP client would queue, for all accounts alike, while the search's
   // timeout runs.
-  const turns = new FairTurns(connectionsMax, {
+  const limit = new FairConcurrencyLimit(connectionsMax, {
     what: 'searches that wait',
     capacity: waitingMax,
     floor: waitingPerAccountMin,
@@ -34,7 +34,7 @@ export function searchWithFallback({ providers, onFailure, totalMsMax }: SearchW
       const late = AbortSignal.timeout(totalMsMax ?? totalMsMaxDefault)
       try {
         const both = AbortSignal.any([signal, late])
-        using turn = await turns.enter(account, both)
+        using turn = await limit.enter(account, both)
         if (turn === undefined) throw new SearchFailedError(unavailable)
         return await askProviders(providers, words, both, onFailure)
       } catch (error) {

@@ -1,7 +1,7 @@
 import { OverloadedError } from '../errors.ts'
 
-/** Limits how many pieces of work run concurrently; the others wait in order of arrival. */
-export class Turns {
+/** Limits how many pieces of work run concurrently; the others wait, first come, first served. */
+export class ConcurrencyLimit {
   readonly #concurrentMax: number
   readonly #waitingMax: number
   readonly #waiting: (() => void)[] = []
@@ -13,11 +13,11 @@ export class Turns {
   }
 
   /** Throws `OverloadedError` without running the work when too many wait already. */
-  async take<Result>(work: () => Promise<Result>): Promise<Result> {
+  async run<Result>(work: () => Promise<Result>): Promise<Result> {
     if (this.#running < this.#concurrentMax) this.#running += 1
     else {
       if (this.#waiting.length >= this.#waitingMax) throw new OverloadedError()
-      // The work that ends hands its turn over directly, so `#running` does not change.
+      // The work that ends passes its place on directly, so `#running` does not change.
       await new Promise<void>((resolve) => this.#waiting.push(resolve))
     }
     try {
@@ -30,26 +30,29 @@ export class Turns {
   }
 }
 
-/** The same limit for each account separately: one account cannot occupy a shared resource. */
-export class AccountTurns {
+/** One `ConcurrencyLimit` per account: an account waits only for its own work. */
+export class AccountConcurrencyLimits {
   readonly #concurrentMax: number
   readonly #waitingMax: number
-  readonly #turns = new Map<string, { readonly turns: Turns; users: number }>()
+  readonly #limits = new Map<string, { readonly limit: ConcurrencyLimit; users: number }>()
 
   constructor(concurrentMax: number, waitingMax: number) {
     this.#concurrentMax = concurrentMax
     this.#waitingMax = waitingMax
   }
 
-  async take<Result>(account: string, work: () => Promise<Result>): Promise<Result> {
-    const entry = this.#turns.get(account) ?? { turns: new Turns(this.#concurrentMax, this.#waitingMax), users: 0 }
-    this.#turns.set(account, entry)
+  async run<Result>(account: string, work: () => Promise<Result>): Promise<Result> {
+    const entry = this.#limits.get(account) ?? {
+      limit: new ConcurrencyLimit(this.#concurrentMax, this.#waitingMax),
+      users: 0,
+    }
+    this.#limits.set(account, entry)
     entry.users += 1
     try {
-      return await entry.turns.take(work)
+      return await entry.limit.run(work)
     } finally {
       entry.users -= 1
-      if (entry.users === 0) this.#turns.delete(account)
+      if (entry.users === 0) this.#limits.delete(account)
     }
   }
 }

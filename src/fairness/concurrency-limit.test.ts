@@ -1,24 +1,24 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { OverloadedError } from '../errors.ts'
-import { AccountTurns } from './turns.ts'
+import { AccountConcurrencyLimits } from './concurrency-limit.ts'
 
 test('an account waits for its own calls only, in order, and not in an endless queue', async () => {
-  const turns = new AccountTurns(1, 1)
+  const limits = new AccountConcurrencyLimits(1, 1)
   const first = Promise.withResolvers<void>()
   const done: string[] = []
-  const running = turns.take('busy', async () => {
+  const running = limits.run('busy', async () => {
     await first.promise
     done.push('first')
   })
-  const waiting = turns.take('busy', async () => void done.push('second'))
+  const waiting = limits.run('busy', async () => void done.push('second'))
   await assert.rejects(
-    turns.take('busy', async () => {}),
+    limits.run('busy', async () => {}),
     OverloadedError,
   )
-  await turns.take('other', async () => void done.push('other'))
+  await limits.run('other', async () => void done.push('other'))
   first.resolve()
   await Promise.all([running, waiting])
   assert.deepEqual(done, ['other', 'first', 'second'])
-  assert.equal(await turns.take('busy', async () => 'again'), 'again')
+  assert.equal(await limits.run('busy', async () => 'again'), 'again')
 })

@@ -4,10 +4,10 @@ import { Shares, type SharesOptions } from './shares.ts'
 type Waiting = { readonly account: string; readonly begin: () => void }
 
 /**
- * Limits how many pieces of work run concurrently; the others wait. Accounts are served in turn: a backlog of one delays another by
- * one piece of work. The places to wait are limited and shared between accounts.
+ * Limits how many pieces of work run concurrently; the others wait, and accounts take turns: a backlog of one delays another by one
+ * piece of work (`ConcurrencyLimit` is first come, first served). The places to wait are limited and shared between accounts.
  */
-export class FairTurns {
+export class FairConcurrencyLimit {
   readonly #concurrentMax: number
   readonly #places: Shares
   readonly #waiting = new FairQueue<Waiting>(1)

@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { FairTurns } from './fair-turns.ts'
+import { FairConcurrencyLimit } from './fair-concurrency-limit.ts'
 
 const never = new AbortController().signal
 
 test('accounts are served in turn, and work waits while the maximum runs', async () => {
-  const turns = new FairTurns(1, { what: 'places', capacity: 10, floor: 5 })
+  const limit = new FairConcurrencyLimit(1, { what: 'places', capacity: 10, floor: 5 })
   const order: string[] = []
   const work = async (account: string) => {
-    using _turn = await turns.enter(account, never)
+    using _turn = await limit.enter(account, never)
     order.push(account)
     await new Promise(setImmediate)
   }
@@ -17,14 +17,14 @@ test('accounts are served in turn, and work waits while the maximum runs', async
 })
 
 test('an account without a free place is refused, and a place is free again when its call is cancelled', async () => {
-  const turns = new FairTurns(1, { what: 'places', capacity: 2, floor: 1 })
-  const running = await turns.enter('a', never)
+  const limit = new FairConcurrencyLimit(1, { what: 'places', capacity: 2, floor: 1 })
+  const running = await limit.enter('a', never)
   const cancel = new AbortController()
-  const waiting = turns.enter('a', cancel.signal)
-  assert.equal(await turns.enter('a', never), undefined)
+  const waiting = limit.enter('a', cancel.signal)
+  assert.equal(await limit.enter('a', never), undefined)
   cancel.abort(new Error('cancelled'))
   await assert.rejects(waiting, /cancelled/)
-  const next = turns.enter('a', never)
+  const next = limit.enter('a', never)
   running![Symbol.dispose]()
   assert.ok(await next)
 })
