@@ -1,5 +1,6 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
+import { chunkRowsMax, deleteInChunks } from '../db/delete-in-chunks.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { listPartitions } from './accounts.ts'
 import type { RequestUsage, ToolCallStatus } from './hold-calls.ts'
@@ -119,24 +120,19 @@ export async function createRequestMonths(database: Database): Promise<void> {
   await database.query('select create_request_months(clock_timestamp(), $1)', [monthsAhead])
 }
 
-const refusalsPerChunk = 5_000
-
 /** Deletes refusals older than this many days. They moved no money; the hourly sums still count them. */
 export async function deleteOldRefusals(database: Database, days: number): Promise<void> {
-  for (const partition of await listPartitions(database)) {
-    let deleted: number
-    do {
-      const rows = await database.query(
+  for (const partition of await listPartitions(database))
+    await deleteInChunks(() =>
+      database.query(
         `delete from requests r using (
            select x.id from requests x
             where x.partition = $1 and x.status = 'refused' and x.created_at < now() - $2 * interval '1 day'
-            order by x.created_at limit ${refusalsPerChunk}) old
+            order by x.created_at limit ${chunkRowsMax}) old
           where r.partition = $1 and r.id = old.id and r.status = 'refused' returning 1`,
         [partition, days],
-      )
-      deleted = rows.length
-    } while (deleted === refusalsPerChunk)
-  }
+      ),
+    )
 }
 
 /** The columns of a `request_log r` row, with the joins they need. */
