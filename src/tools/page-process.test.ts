@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
 import { cpSync, mkdirSync, readdirSync, realpathSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import { promisify } from 'node:util'
 import { atEnd } from '../../test/support/at-end.ts'
 import type { Targets } from '../../test/support/hostile-page-worker.ts'
 import { temporaryFolder } from '../../test/support/signing.ts'
@@ -49,6 +51,34 @@ test('a page that takes over the parser reaches no file, network, process, threa
   assert.deepEqual([addon, compile, signal], ['ERR_DLOPEN_DISABLED', 'EvalError', 'TypeError'])
   assert.equal(connections, 0)
   assert.deepEqual(readdirSync(folder).sort(), ['master.key', 'signer.sock'])
+})
+
+// Each connection is an open file: a page that was to be read then ended the service.
+test('a page that cannot be read because too many files are open fails, and the next page is read', async () => {
+  const script = `
+    import { closeSync, openSync } from 'node:fs'
+    import { createPageReader, pageReaderLimits } from ${JSON.stringify(new URL('page-reader.ts', import.meta.url))}
+    const reader = createPageReader({ ...pageReaderLimits, processesMax: 1, readMsMax: 60_000 })
+    const read = () =>
+      reader.read({ kind: 'text', body: Buffer.from('read'), contentType: '', url: '', charactersMax: 9 }, new AbortController().signal, 'a')
+    const files = []
+    try {
+      for (;;) files.push(openSync('/dev/null'))
+    } catch {}
+    const outcomes = []
+    // From none free for the manifests that are read before, to too few for the pipes.
+    for (let free = 0; free < 4; free += 1) {
+      outcomes.push(await read().then(({ text }) => text, (error) => error.constructor.name))
+      closeSync(files.pop())
+    }
+    for (const file of files) closeSync(file)
+    outcomes.push((await read()).text)
+    await reader.close()
+    console.log(outcomes.join())`
+  const node = [process.execPath, '--eval', script]
+  const limited = ['-c', 'ulimit -n 100 && exec "$@"', 'sh', ...node]
+  const { stdout } = await promisify(execFile)('/bin/sh', limited, { timeout: 60_000 })
+  assert.equal(stdout.trim(), [...Array(4).fill('UnreadablePageError'), 'read'].join())
 })
 
 for (const what of ['hang', 'wait', 'crash', 'exit', 'babble', 'flood', 'lie', 'stall'] as const) {

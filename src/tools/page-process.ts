@@ -36,6 +36,7 @@ export class PageProcess {
   #isKilled = false
   #onOutput: (chunk: Buffer) => void
 
+  /** Throws when the process cannot be started. */
   constructor(module: URL, limits: PageProcessLimits) {
     this.#limits = limits
     const file = realpathSync(fileURLToPath(module))
@@ -46,19 +47,21 @@ export class PageProcess {
       // A Ctrl-C at the service must not kill children whose pages are needed by requests in flight.
       detached: true,
     })
-    // Output without a question: the child no longer runs our code as intended.
-    this.#onOutput = () => this.kill()
-    this.#child.stdout.on('data', (chunk: Buffer) => this.#onOutput(chunk))
-    this.#child.stdin.on('error', () => {})
     const exit = () => {
       this.#hasExited = true
       this.#exited.resolve()
     }
     this.#child.on('exit', exit)
     this.#child.on('error', exit)
+    // With too many open files the child has no pipes, the error comes later as an event, and `kill` would kill our process group.
+    if (this.#child.pid === undefined) throw new Error('The process that parses pages could not be started.')
+    // Output without a question: the child no longer runs our code as intended.
+    this.#onOutput = () => this.kill()
+    this.#child.stdout.on('data', (chunk: Buffer) => this.#onOutput(chunk))
+    this.#child.stdin.on('error', () => {})
   }
 
-  /** Resolves once the process has exited or failed to start. */
+  /** Resolves once the process has exited. */
   get exited(): Promise<void> {
     return this.#exited.promise
   }

@@ -92,13 +92,21 @@ class PageProcesses implements PageReader {
   }
 
   #start(): PageProcess {
-    const child = new PageProcess(this.#module, this.#limits)
+    const child = startProcess(this.#module, this.#limits)
     this.#all.add(child)
     void child.exited.then(() => {
       this.#all.delete(child)
       this.#idle.delete(child)
     })
     return child
+  }
+}
+
+function startProcess(module: URL, limits: PageProcessLimits): PageProcess {
+  try {
+    return new PageProcess(module, limits)
+  } catch (error) {
+    throw new UnreadablePageError((error as Error).message)
   }
 }
 
