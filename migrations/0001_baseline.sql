@@ -1,16 +1,16 @@
--- The ledger of Penny Router and what stands around it, in the order of the story: an account is opened, money comes in, a
--- request holds some of it and ends, what was charged is paid on chain, and what is left can leave again.
+-- The ledger of Penny Router and the tables around it, in the order of a customer's money: an account is opened, a deposit arrives,
+-- a request holds part of it and ends, the charges are paid on chain, and the rest can be withdrawn.
 --
 -- All amounts are atomic USDC (6 decimals). The functions that move money are in `functions/`, one file each.
 --
--- Every table of the ledger carries `partition` as its first column and in its primary key, and every function takes it first and
--- touches that partition only. One PostgreSQL serves all partitions; Citus spreads them over several (docs/scaling.md). Without a
--- partition (null) the functions of requests take a batch over all of them, which one PostgreSQL runs at the cost of one: accounts,
+-- Every table of the ledger has `partition` as its first column and in its primary key. Every function takes it as its first argument
+-- and touches only that partition. One PostgreSQL serves all partitions; Citus spreads them over several (docs/scaling.md). Without a
+-- partition (null) the functions of requests take a batch over all partitions, which one PostgreSQL runs at the cost of one: accounts,
 -- keys and holds are found by their ids alone, so their primary keys begin with the id.
 --
 -- Locking: every write to an account, its keys, holds or payments locks the account's row first (`lock_accounts`).
--- The lock and the reading of what it protects are separate statements: in one statement the snapshot would be older than the
--- lock, and limits would be overrun.
+-- One statement locks, the next one reads the balances. In one statement the snapshot would be older than the lock, and requests could
+-- exceed limits.
 --
 -- Checks that belong together are one constraint: PostgreSQL parses every check of a table again for each statement that writes
 -- to it, which was a third of the cost of a small batch. least() ignores nulls.
@@ -32,28 +32,28 @@ create table ledger_state (
   closed_before      uuid        not null default '00000000-0000-0000-0000-000000000000'
 );
 insert into ledger_state default values;
-comment on table  ledger_state is 'One row. When an audit finds a violation, the ledger is frozen: open requests may end, none begins.';
-comment on column ledger_state.unsettled_cap is 'The most that one account may have charged and not yet paid on chain. Written when a service starts.';
-comment on column ledger_state.withdrawal_fee_max is 'The most that the gateway keeps of a withdrawal that is ordered now.';
+comment on table  ledger_state is 'One row. When an audit finds a violation, the ledger is frozen: open requests can end, no new one is accepted.';
+comment on column ledger_state.unsettled_cap is 'Maximum of the charges of one account that are not yet paid on chain. Written when a service starts.';
+comment on column ledger_state.withdrawal_fee_max is 'Maximum fee that the gateway takes from a withdrawal requested now.';
 comment on column ledger_state.settlement_epoch is 'Part of every payment''s nonce. Null before settlement first ran; never lowered.';
-comment on column ledger_state.settle_after_ms is 'When the unpaid charges of an account are due once they reach settle_min. Null before settlement first ran.';
-comment on column ledger_state.settle_latest_ms is 'When unpaid charges below settle_min are due.';
-comment on column ledger_state.settle_min is 'Atomic USDC from which unpaid charges are due after settle_after_ms.';
-comment on column ledger_state.closed_before is 'No request with a lower id is accepted any more: its month is closed, to be sealed.';
+comment on column ledger_state.settle_after_ms is 'Age at which the unpaid charges of an account are due if they have reached settle_min. Null before settlement first ran.';
+comment on column ledger_state.settle_latest_ms is 'Age at which unpaid charges below settle_min are due.';
+comment on column ledger_state.settle_min is 'Atomic USDC. Unpaid charges of this amount or more are due after settle_after_ms, smaller ones after settle_latest_ms.';
+comment on column ledger_state.closed_before is 'Requests with a lower id are not accepted: their month is closed and will be sealed.';
 
 create table emergency_freeze (
   single    boolean     primary key default true check (single),
   frozen_at timestamptz not null,
   reason    text        not null
 );
-comment on table emergency_freeze is 'A freeze that could not be written to ledger_state, because a worker of the cluster was down. Nodes read it with their lease: while it has a row, no node can hold.';
+comment on table emergency_freeze is 'A freeze that could not be written to ledger_state, because a worker of the cluster was down. Nodes read it when they renew their lease. While it has a row, no node can place holds.';
 
 create table nodes (
   id          uuid        primary key,
   started_at  timestamptz not null default clock_timestamp(),
   lease_until timestamptz not null
 );
-comment on table nodes is 'A node is responsible for its holds as long as it renews its lease, by the clock of the database. A hold is orphaned when the lease of its node has expired, never by age: a long answer is not a leak.';
+comment on table nodes is 'A node is responsible for its holds while it renews its lease, by the clock of the database. A hold is orphaned when the lease of its node has expired, never because of its age: answers may take long.';
 
 create table prices (
   version            text   not null,
@@ -74,12 +74,12 @@ create table accounts (
   id                uuid        not null,
   name              text        not null,
   created_at        timestamptz not null default clock_timestamp(),
-  -- What the account has.
+  -- Balances.
   gateway           bigint      not null default 0,
   credit            bigint      not null default 0,
   held              bigint      not null default 0,
   extended          bigint      not null default 0,
-  -- Running totals over the account's life: an audit need not read its history.
+  -- Running totals over the account's life: an audit does not have to read its history.
   deposited         bigint      not null default 0,
   withdrawn         bigint      not null default 0,
   charged           bigint      not null default 0,
@@ -92,12 +92,12 @@ create table accounts (
   payments          bigint      not null default 0,
   unpaid_since      timestamptz,
   pay_to            bigint      not null default 0,
-  -- Its events, and the types that have a listener.
+  -- Its events, and the types that an endpoint or a live view reads.
   events            bigint      not null default 0,
   event_types       text[],
   watched_from      bigint      not null default 0,
   watched_until     timestamptz,
-  -- Who owns it.
+  -- Its addresses, its owner, and whether it is suspended or closed.
   address           text,
   address_wanted_at timestamptz,
   owner_address     text,
@@ -115,7 +115,7 @@ create table accounts (
     and (wallet is null or (gateway = 0 and address is null))),
   constraint accounts_suspended_for_a_reason check ((suspended_at is null) = (suspended_reason is null) and length(suspended_reason) <= 500)
 ) with (fillfactor = 50);
--- Partial, so that the planner takes them for nothing but what they are for: a batch finds its accounts by the primary key.
+-- Partial, so that the planner uses them for no other query: a batch finds its accounts by the primary key.
 create unique index accounts_by_address on accounts (address, partition) where address is not null;
 create index accounts_without_address on accounts (partition, id)
   where address is null and wallet is null and (address_wanted_at is not null or deposited > 0);
@@ -131,27 +131,27 @@ create index accounts_by_owner on accounts (owner_address) where owner_address i
 create index accounts_of_wallets on accounts (created_at desc, id desc) where wallet is not null;
 create index accounts_suspended on accounts (suspended_at) where suspended_at is not null;
 comment on table  accounts is 'deposited = gateway + credit + held + charged - given_back + withdrawn. On chain the account has gateway + credit + held + (charged - given_back - paid).';
-comment on column accounts.gateway is 'Deposited, and never reserved for a request.';
-comment on column accounts.credit is 'Was reserved for requests and not used: the next hold takes it first. A debt when negative.';
-comment on column accounts.held is 'Quotes of the open requests.';
-comment on column accounts.extended is 'What open requests may cost beyond their quotes.';
-comment on column accounts.given_back is 'Charges that were given back as credit: adjustments and refunds.';
+comment on column accounts.gateway is 'Deposited and not yet reserved by any request.';
+comment on column accounts.credit is 'Unused part of earlier holds. The next hold spends it first. Negative: a debt.';
+comment on column accounts.held is 'Sum of the quotes of open requests.';
+comment on column accounts.extended is 'Sum of the extensions of open requests: what they may cost beyond their quotes.';
+comment on column accounts.given_back is 'Charges that were refunded as credit, less reversals: the sum of the adjustments of kind adjustment and refund.';
 comment on column accounts.paid is 'Net value of the payments that are final on chain.';
 comment on column accounts.entries is 'Number of the last entry. Each ended request and each adjustment is one entry.';
-comment on column accounts.covered_entry is 'Last entry that a payment covers, one under way included.';
-comment on column accounts.covered is 'Net value of those payments.';
-comment on column accounts.payments is 'Number of the last payment. It is the sequence in the nonce of its authorization.';
-comment on column accounts.unpaid_since is 'When the oldest entry that no payment covers was made, while there is a charge among them.';
-comment on column accounts.pay_to is 'Entries up to this one are paid even if they come to 0 or less: their month is to be sealed.';
+comment on column accounts.covered_entry is 'Last entry that a payment covers. Includes the payment under way.';
+comment on column accounts.covered is 'Net value of the payments up to covered_entry.';
+comment on column accounts.payments is 'Number of the last payment: the sequence in the nonce of its authorization.';
+comment on column accounts.unpaid_since is 'Time of the oldest entry that no payment covers. Null while these entries include no charge.';
+comment on column accounts.pay_to is 'Entries up to this one are paid even if their sum is 0 or less, because their month will be sealed.';
 comment on column accounts.events is 'Number of the last event.';
-comment on column accounts.event_types is 'Types of events that an enabled webhook endpoint wants. Null: none. Others are written only while the account is watched.';
-comment on column accounts.watched_from is 'Since this event every event of the account has been written, while watched_until is in the future.';
-comment on column accounts.watched_until is 'A live view of the account is open: every event is written. Each node that serves one renews it; a job clears it when it is over.';
-comment on column accounts.address is 'Custodial address: where USDC is deposited, and what pays on chain.';
-comment on column accounts.address_wanted_at is 'When a command without access to the signer asked for the address: settlement assigns it. Each address is watched on the chain for good, and sign-ups are free.';
-comment on column accounts.owner_address is 'Where withdrawals go, from owner_usable_from on.';
-comment on column accounts.wallet is 'Set for a wallet account: it pays per request over x402 from this address, in advance, straight to the seller. It has no custodial address, nothing at the gateway under our keys, and its payments transfer nothing: they only sign receipts. paid and covered count what it paid in advance, less refunds.';
-comment on column accounts.suspended_at is 'Set by an operator: no request of the account is accepted. Open ones end, and the balance can be withdrawn.';
+comment on column accounts.event_types is 'Event types that an enabled webhook endpoint subscribes to. Null: none. Other types are written only while the account is watched.';
+comment on column accounts.watched_from is 'Number of the event from which every event of the account has been written. Valid while watched_until is in the future.';
+comment on column accounts.watched_until is 'While in the future, a live view of the account is open and every event is written. Each node that serves a view renews it; a job clears it after it has passed.';
+comment on column accounts.address is 'Custodial address: receives deposits and pays on chain.';
+comment on column accounts.address_wanted_at is 'When a process without access to the signer requested the address; settlement assigns it. Not assigned at sign-up: sign-ups are free, and each address is watched on the chain forever.';
+comment on column accounts.owner_address is 'Withdrawals go to this address, from owner_usable_from on.';
+comment on column accounts.wallet is 'Set for a wallet account: it pays each request in advance over x402, from this address directly to the seller. It has no custodial address and no balance at the gateway under our keys. Its payments transfer nothing; they only sign receipts. paid and covered count the advance payments, less refunds.';
+comment on column accounts.suspended_at is 'Set by an operator: new requests are not accepted. Open requests end normally, and the balance can be withdrawn.';
 
 create table api_keys (
   partition         smallint    not null,
@@ -187,17 +187,17 @@ create table api_keys (
   constraint api_keys_amounts check (least(limit_amount, spent, held) >= 0 and coalesce(max_request_cost, 1) > 0)
 ) with (fillfactor = 50);
 create index api_keys_of_account on api_keys (account_id);
-comment on column api_keys.disabled is 'A disabled key is a revoked one that can be enabled again.';
-comment on column api_keys.spent is 'Charged for requests that were created since window_start. No job resets it: a check in a later window reads 0, and the end of a request of an earlier window leaves it alone.';
+comment on column api_keys.disabled is 'A disabled key is revoked but can be enabled again.';
+comment on column api_keys.spent is 'Charges of requests that were created since window_start. No job resets it: a check in a later window reads 0, and a request of an earlier window does not change it when it ends.';
 comment on column api_keys.held is 'Quotes and extensions of open requests that were created since window_start.';
-comment on column api_keys.window_changed_at is 'When limit_window was last changed: at most once a minute.';
+comment on column api_keys.window_changed_at is 'When limit_window was last changed. It can be changed once a minute.';
 comment on column api_keys.allowed_models is 'Models the key may use; empty: all.';
-comment on column api_keys.max_request_cost is 'The most that one request may cost, searches included; null: no cap of its own.';
+comment on column api_keys.max_request_cost is 'Maximum cost of one request, searches included. Null: no maximum for this key.';
 comment on column api_keys.web_tools is 'False: web search and web fetch are never offered with this key.';
 comment on column api_keys.allowed_ips is 'Addresses and CIDR blocks the key may be used from; empty: all.';
-comment on column api_keys.options_version is 'Rises with every change of the options above and with every new secret. A hold names the version that allowed its request.';
+comment on column api_keys.options_version is 'Increases with every change of the options above and with every new secret. A hold names the version that its request was checked against.';
 comment on column api_keys.limit_reached_at is 'When the event key.limit_reached was written. It is written once per window; changing the limit allows the next one.';
-comment on column api_keys.made_by is 'The person who made the key: members below admin see and change only their own keys. Null: made by a command or a management key.';
+comment on column api_keys.made_by is 'The person who created the key. Members below admin see and change only their own keys. Null: created by a command or a management key.';
 comment on column api_keys.refusals is 'Refusals of the minute that begins at refusals_from.';
 
 create table api_key_hashes (
@@ -210,8 +210,8 @@ create table api_key_hashes (
   expires_at timestamptz
 );
 create index api_key_hashes_of_key on api_key_hashes (key_id);
-comment on table api_key_hashes is 'SHA-256 of the secrets. Looked up before the partition is known, so it is not partitioned. A rotated key has two until the overlap ends.';
-comment on column api_key_hashes.known_to is 'The person who received the secret. It ends when this person leaves the account or may no longer change the key. Null: a command or a management key received it.';
+comment on table api_key_hashes is 'SHA-256 of the secrets. Looked up before the partition is known, so the table is not partitioned. A rotated key has two rows until the overlap ends.';
+comment on column api_key_hashes.known_to is 'The person who received the secret. The secret ends when this person leaves the account or may no longer change the key. Null: a command or a management key received it.';
 
 ----------------------------------------------------------------------------------------------------------------------------
 -- Requests: held, ended, refused
@@ -241,12 +241,12 @@ create table holds (
   constraint holds_are_whole check (quote = from_credit + authorized and least(quote, authorized, extended) >= 0)
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
 create index holds_of_account on holds (account_id, id);
-comment on table  holds is 'Open requests: a row comes with the hold and goes with the end. No foreign keys: place_holds reads account and key under the lock of the account, and neither is ever deleted.';
-comment on column holds.body_hash is 'Set for requests that an SDK may retry without an Idempotency-Key: the retry finds the attempt by it.';
+comment on table  holds is 'Open requests. A row is inserted with the hold and deleted when the request ends. No foreign keys: place_holds reads account and key under the lock of the account, and neither is ever deleted.';
+comment on column holds.body_hash is 'Set for requests that an SDK may retry without an Idempotency-Key. The retry finds the attempt by this hash.';
 comment on column holds.key_window is 'The window of the key that the hold counts in.';
 comment on column holds.authorized is 'Newly reserved from accounts.gateway; from_credit is the part that credit covered. A debt makes from_credit negative.';
-comment on column holds.prompt_tokens is 'Last checkpoint of the stream. After a crash the request is charged up to it; without one it is void.';
-comment on column holds.tool_calls is 'Calls of our tools by their number: {"1": {"kind", "status", "cost", "results"}}. Neither queries nor addresses are kept.';
+comment on column holds.prompt_tokens is 'Last checkpoint of the stream. After a crash the request is charged up to it, or voided if there is none.';
+comment on column holds.tool_calls is 'Calls of our tools by their number: {"1": {"kind", "status", "cost", "results"}}. Queries and addresses are not stored.';
 
 create table requests (
   partition         smallint    not null,
@@ -294,11 +294,10 @@ create table requests (
     and least(prompt_tokens, completion_tokens, reasoning_tokens, cached_tokens) >= 0 and least(search_calls, fetch_calls, attempts) >= 0
     and upstream_cost >= 0)
 ) partition by range (id);
--- Months have partitions of their own (`create_request_months`). What fits none of them is here: no row is ever lost.
+-- Each month has a partition of its own (`create_request_months`). Rows of other months are stored here, so that no row is lost.
 create table requests_other partition of requests default;
--- Second indexes do not begin with the partition: a batch looks rows up by (partition, id), and the planner must find no index
--- but the primary key's for that. The log is read backwards by id, which begins with the time. Rows that most accounts have
--- few of are found without reading the others.
+-- Secondary indexes do not begin with the partition: a batch finds rows by (partition, id), and the planner must use the primary key
+-- for that. The log is read backwards by id, which begins with the time. Partial indexes find rows that most accounts have few of.
 create index requests_of_account on requests (account_id, id);
 create index requests_of_key on requests (key_id, id);
 create index requests_entries on requests (account_id, entry) where entry is not null;
@@ -308,13 +307,13 @@ create index requests_not_succeeded on requests (account_id, id) include (status
 create index requests_refused on requests (created_at) where status = 'refused';
 create index requests_refused_of_key on requests (key_id, id) include (account_id, error_code, created_at) where status = 'refused';
 create index requests_with_search on requests (account_id, id) where search_calls > 0;
-comment on table  requests is 'Requests that have ended or were refused. Append-only: no row is ever changed; refusals, which moved no money, are deleted after a while. Partitioned by month on the id, a UUIDv7 that begins with the time.';
-comment on column requests.entry is 'Number among the entries of the account. Refused requests have none.';
-comment on column requests.voided is 'The hold was given back as if it had never been: the request failed before it produced output.';
-comment on column requests.charged is 'What it cost. What was given back of it later is in adjustments.';
-comment on column requests.provider is 'The provider that was asked last. For the operator: customers never see it. Null when none was asked, or when the node died.';
+comment on table  requests is 'Requests that ended or were refused. Append-only: rows are never changed. Refusals moved no money and are deleted after REFUSED_DAYS. Partitioned by month on the id, a UUIDv7 that begins with the time.';
+comment on column requests.entry is 'Entry number in the account. Null for refused requests.';
+comment on column requests.voided is 'The hold was released in full: the request failed before it produced output.';
+comment on column requests.charged is 'The charge. Later refunds are in adjustments.';
+comment on column requests.provider is 'The last provider that the request was sent to. For the operator; never shown to customers. Null when it was sent to none, or when the node died.';
 comment on column requests.attempts is 'Requests sent to providers, over all rounds. Null when the node died.';
-comment on column requests.upstream_cost is 'What the providers charge us for it, at the costs in PROVIDERS_FILE. Null: not known.';
+comment on column requests.upstream_cost is 'What the providers charge for the request, at the costs in PROVIDERS_FILE. Null: unknown.';
 
 create view request_log as
   select r.partition, r.id, r.account_id, r.key_id, r.node, r.status, r.model, r.stream, r.max_tokens, r.price_version, r.body_hash,
@@ -328,7 +327,7 @@ create view request_log as
          0::bigint, 0::smallint, 0::smallint, h.tool_calls, null::integer, null::integer,
          null::integer, null::integer, null::text, null::text, null::text, null::integer, null::integer
     from holds h;
-comment on view request_log is 'Open, ended and refused requests as one.';
+comment on view request_log is 'Open, ended and refused requests.';
 
 create table adjustments (
   partition  smallint    not null,
@@ -351,11 +350,11 @@ create table adjustments (
 create index adjustments_of_account on adjustments (account_id, created_at);
 create index adjustments_of_request on adjustments (request_id) where request_id is not null;
 create index adjustments_by_age on adjustments using brin (created_at) with (pages_per_range = 16, autosummarize = on);
-comment on table  adjustments is 'Entries that are no request. Append-only.';
-comment on column adjustments.kind is 'adjustment: an operator gave a charge back, or (amount < 0) took such a gift back. refund: a retry replaced the request. recovery: charges that a restored ledger had forgotten, known by their payment.';
-comment on column adjustments.amount is 'Positive amounts are given to the account.';
-comment on column adjustments.key_id is 'Refunds only: the key of the refunded request, which has spent less by it.';
-comment on column adjustments.request_at is 'Refunds only: when the refunded request was created. Says in which window of the key.';
+comment on table  adjustments is 'Entries that are not requests. Append-only.';
+comment on column adjustments.kind is 'adjustment: an operator refunded a charge, or (amount < 0) reversed such a refund. refund: a retry replaced the request. recovery: charges that are missing in a restored ledger and known from their payment.';
+comment on column adjustments.amount is 'Positive: credit to the account. Negative: a debit.';
+comment on column adjustments.key_id is 'Refunds only: the key of the refunded request. Its spending is reduced by the amount.';
+comment on column adjustments.request_at is 'Refunds only: when the refunded request was created, which determines the window of the key.';
 
 create table usage_hours (
   partition         smallint    not null,
@@ -385,13 +384,13 @@ create table usage_hours (
   costed            bigint      not null default 0,
   primary key (partition, account_id, hour, key_id, model, provider)
 ) with (fillfactor = 70);
--- Sums by day over all accounts. A block-range index costs almost nothing to keep: rows come roughly in the order of time.
+-- For sums by day over all accounts. A block-range index is cheap to maintain: rows are inserted roughly in the order of time.
 create index usage_hours_by_hour on usage_hours using brin (hour) with (pages_per_range = 16, autosummarize = on);
-comment on table  usage_hours is 'What the charts show: sums over the hour in which requests were created, written by the transaction that ends them.';
-comment on column usage_hours.charged is 'What requests were charged. What was given back later is in adjustments.';
-comment on column usage_hours.provider is 'The provider that was asked last; empty when none was. For the operator.';
-comment on column usage_hours.costed is 'The part of charged, without searches, of requests whose upstream_cost is known. The margin is costed - upstream_cost.';
-comment on column usage_hours.timed is 'Requests that have a time to the first token.';
+comment on table  usage_hours is 'Sums for charts, by the hour in which requests were created. Written by the transaction that ends the requests.';
+comment on column usage_hours.charged is 'Sum of charges. Later refunds are in adjustments.';
+comment on column usage_hours.provider is 'The last provider that the requests were sent to; empty when they were sent to none. For the operator.';
+comment on column usage_hours.costed is 'Charges without searches of the requests whose upstream_cost is known. The margin is costed - upstream_cost.';
+comment on column usage_hours.timed is 'Number of requests with a time to the first token.';
 
 create table replays (
   partition  smallint    not null,
@@ -410,14 +409,14 @@ create table replays (
 );
 create index replays_by_age on replays (is_keyed, created_at);
 create index replays_wanted on replays (node) where wanted_at is not null;
-comment on table  replays is 'Requests that a client may send again: a retry joins the running attempt or gets its answer, and pays nothing. Claimed before the hold; the answer comes with the end. Deleted after a day.';
-comment on column replays.earlier_id is 'Attempt that this request replaces: part of its charge is refunded when this request is delivered.';
-comment on column replays.answer is 'Null while there is none; empty when there will be none.';
-comment on column replays.is_keyed is 'False when the key was derived from API key and body of an SDK retry.';
+comment on table  replays is 'Requests that a client may retry. A retry joins the running attempt or gets its answer, and is not charged. A row is claimed before the hold; the answer is stored at the end. Deleted after a day.';
+comment on column replays.earlier_id is 'The attempt that this request replaces. Its charge is refunded when this request is delivered, up to the charge of this request.';
+comment on column replays.answer is 'Null: not yet. Empty: there will be none.';
+comment on column replays.is_keyed is 'True for an Idempotency-Key. False when the key was derived from API key and body of an SDK retry.';
 comment on column replays.wanted_at is 'Last time a retry on another node asked for the answer.';
 
 ----------------------------------------------------------------------------------------------------------------------------
--- Payments: what was charged, net, on chain
+-- Payments: net charges, paid on chain
 ----------------------------------------------------------------------------------------------------------------------------
 
 create table payments (
@@ -456,16 +455,16 @@ create index payments_failed on payments (changed_at) where state = 'failed';
 create index payments_without_root on payments (account_id, number) where root is null;
 create index payments_by_gateway_id on payments (gateway_id) where gateway_id is not null;
 create index payments_of_transaction on payments (tx_hash) where tx_hash is not null;
-comment on table  payments is 'One authorization for a range of entries. An account has at most one under way. A range whose payment failed is covered again by a later one, under a new number.';
-comment on column payments.value is 'Sum of the entries: charged less given back. Below 0 the seller pays the account. 0 needs no transfer, and neither does a payment of a wallet account, which has paid in advance.';
-comment on column payments.state is 'submitted: may have been handed in. received, batched, completed, failed: as the gateway says. unknown: handed in without a clear answer.';
-comment on column payments.previous_root is 'Root of the payment before it, failed ones not counted: first leaf of its tree. Null for the first.';
-comment on column payments.root is 'Root of the Merkle tree over its entries. Entries and proofs are computed from the rows when they are asked for.';
+comment on table  payments is 'One authorization for a range of entries. An account has at most one under way. After a failure, a later payment with a new number covers the range.';
+comment on column payments.value is 'Sum of the entries: charges less refunds. Negative: the seller pays the account. A value of 0 and payments of wallet accounts, which paid in advance, need no transfer.';
+comment on column payments.state is 'submitted: may have been sent to the gateway. received, batched, completed, failed: reported by the gateway. unknown: sent, and the answer was unclear.';
+comment on column payments.previous_root is 'Root of the previous payment that did not fail: first leaf of the tree. Null for the first payment.';
+comment on column payments.root is 'Root of the Merkle tree over the entries. Leaves and proofs are computed from the rows on demand.';
 comment on column payments.signature is 'The issuer''s signature over range, value and root.';
 comment on column payments.batch_proof is 'Hashes that lead from root to batch_root, 32 bytes each.';
 
 ----------------------------------------------------------------------------------------------------------------------------
--- Sealed months: what the audit needs to know about requests that may leave the database (docs/runbooks/archive.md)
+-- Sealed months: what audits need of requests that may be moved to an archive (docs/runbooks/archive.md)
 ----------------------------------------------------------------------------------------------------------------------------
 
 create table sealed_months (
@@ -476,10 +475,10 @@ create table sealed_months (
   sealed_at  timestamptz not null default clock_timestamp(),
   dropped_at timestamptz
 );
-comment on table  sealed_months is 'Months whose requests were audited for good. Sealed in order: all requests before the end of the last one are in some sealed month. The month of a request is that of its id.';
-comment on column sealed_months.requests is 'How many requests it has, refused ones not counted: they are in no archive.';
-comment on column sealed_months.root is 'End of the hash chain over its requests in order of partition and id, as `penny archive export` writes them.';
-comment on column sealed_months.dropped_at is 'When the requests were deleted. They are in the file that was verified before.';
+comment on table  sealed_months is 'Months whose audit is final. Sealed in order: every request before the end of the last sealed month is in a sealed month. The month of a request is the month in its id.';
+comment on column sealed_months.requests is 'Number of requests. Excludes refused ones, which are in no archive.';
+comment on column sealed_months.root is 'Last hash of the chain over the requests, ordered by partition and id, as `penny archive export` writes them.';
+comment on column sealed_months.dropped_at is 'When the requests were deleted. The archive file was verified before.';
 
 create table sealed_accounts (
   partition  smallint       not null,
@@ -490,8 +489,8 @@ create table sealed_accounts (
   entries    int8multirange not null,
   primary key (partition, account_id, month)
 );
-comment on table  sealed_accounts is 'What an account was charged for the requests of a sealed month.';
-comment on column sealed_accounts.entries is 'The numbers of their entries.';
+comment on table  sealed_accounts is 'Charges of an account for the requests of a sealed month.';
+comment on column sealed_accounts.entries is 'Entry numbers of these requests.';
 
 create table sealed_keys (
   partition  smallint not null,
@@ -502,7 +501,7 @@ create table sealed_keys (
   charged    bigint   not null,
   primary key (partition, account_id, key_id, day, month)
 );
-comment on table  sealed_keys is 'What a key spent on the requests of a sealed month, by the day (UTC) on which they were created: every window of a key begins with a day.';
+comment on table  sealed_keys is 'Charges of a key for the requests of a sealed month, by the day (UTC) on which they were created. Every window of a key begins at the start of a day.';
 
 create table sealed_payments (
   partition  smallint not null,
@@ -514,8 +513,8 @@ create table sealed_payments (
   leaves     bytea,
   primary key (partition, account_id, number, month)
 );
-comment on table  sealed_payments is 'What a payment covers of a sealed month.';
-comment on column sealed_payments.leaves is 'Hashes of all entries of the payment, 32 bytes each. Set when some of its entries stay: they can be proven without the ones that leave.';
+comment on table  sealed_payments is 'The part of a payment that covers a sealed month.';
+comment on column sealed_payments.leaves is 'Hashes of all entries of the payment, 32 bytes each. Set when some of its entries stay in the database: proofs of these need the hashes of the archived ones.';
 
 ----------------------------------------------------------------------------------------------------------------------------
 -- Money in and out
@@ -537,7 +536,7 @@ create table sweeps (
 );
 create index sweeps_of_account on sweeps (account_id, nonce);
 create index sweeps_open on sweeps (account_id) where state = any ('{planned,sent,confirmed}');
-comment on table sweeps is 'Transactions that bring USDC from a deposit address into the gateway.';
+comment on table sweeps is 'Transactions that move USDC from a deposit address into the gateway.';
 
 create table arrivals (
   partition  smallint    not null,
@@ -552,7 +551,7 @@ create table arrivals (
   primary key (partition, account_id, block, log_index)
 );
 create index arrivals_waiting on arrivals (seen_at) where sweep_id is null;
-comment on table arrivals is 'USDC that arrived at a deposit address, as the log of the chain says.';
+comment on table arrivals is 'USDC transfers to deposit addresses, from the logs of the chain.';
 
 create table deposits (
   partition  smallint    not null,
@@ -568,7 +567,7 @@ create table deposits (
 );
 create index deposits_of_account on deposits (account_id);
 create index deposits_of_transaction on deposits (tx_hash) where tx_hash is not null;
-comment on table deposits is 'What was credited to accounts.';
+comment on table deposits is 'Deposits that were added to the balance of an account.';
 
 create table withdrawals (
   partition   smallint    not null,
@@ -601,13 +600,13 @@ create index withdrawals_of_account on withdrawals (account_id, created_at);
 create index withdrawals_refunds on withdrawals (gateway_id) where refund is not null;
 create index withdrawals_open on withdrawals (changed_at) where state = any ('{requested,sent}');
 create index withdrawals_confirmed on withdrawals (changed_at) where state = 'confirmed';
-comment on column withdrawals.amount is 'All that leaves the account. The recipient gets amount - fee_max; what the gateway did not keep of fee_max comes back.';
-comment on column withdrawals.from_credit is 'The part that was taken from credit; the rest came from gateway.';
-comment on column withdrawals.after_entry is 'What was charged up to this entry is paid on chain before the order is handed in.';
-comment on column withdrawals.attempts is 'How often the order was submitted. 0 while requested. A failure counts only for the latest attempt: a later one may have been accepted.';
-comment on column withdrawals.refund is 'Set for a refund to a wallet account: the seller pays it by an authorization of its own, and this is the sequence in its nonce, with epoch.';
-comment on column withdrawals.settled_at is 'When that was done.';
-comment on column withdrawals.signature is 'Of the order: what may have been handed in is handed in again as it was.';
+comment on column withdrawals.amount is 'Deducted from the account. The recipient gets amount - fee_max; the difference between fee_max and fee is returned to the account.';
+comment on column withdrawals.from_credit is 'The part that was taken from accounts.credit; the rest was taken from accounts.gateway.';
+comment on column withdrawals.after_entry is 'Charges up to this entry are paid on chain before the withdrawal is submitted to the gateway.';
+comment on column withdrawals.attempts is 'How often the withdrawal was submitted. 0 while requested. A failure counts only if it is of the latest attempt: a later one may have been accepted.';
+comment on column withdrawals.refund is 'Set for a refund to a wallet account. The seller signs an authorization for it; this is the sequence in its nonce, and epoch the epoch.';
+comment on column withdrawals.settled_at is 'When the charges up to after_entry were paid on chain.';
+comment on column withdrawals.signature is 'Signature of the withdrawal. A retry submits the same signed message.';
 
 create table x402_payments (
   partition    smallint    not null,
@@ -637,14 +636,14 @@ create index x402_payments_of_account on x402_payments (account_id, created_at);
 create index x402_payments_open on x402_payments (changed_at) where state = any ('{submitted,received,batched}');
 create index x402_payments_lost on x402_payments (partition, account_id) where lost > 0;
 create index x402_payments_by_gateway_id on x402_payments (gateway_id) where gateway_id is not null;
-comment on table  x402_payments is 'Payments of wallets in advance, one per request: an authorization that the wallet signed, to the seller. A row is written before the gateway is asked, so that an accepted payment is never lost; it is deleted when the gateway refuses its only attempt, or has nothing when it has expired.';
-comment on column x402_payments.state is 'submitted: may have been handed in. received: the gateway has locked the money, and it is credited. batched, completed, failed: as the gateway says.';
-comment on column x402_payments.valid_before is 'Seconds since 1970. After it the authorization is worth nothing.';
-comment on column x402_payments.signature is 'Of the wallet. A payment that the gateway accepted and lost is handed in again as it was.';
-comment on column x402_payments.request_id is 'The request that it pays. One payment pays one request.';
-comment on column x402_payments.claimed_at is 'When a request last took it on. Another one may, later, when the outcome is still open: its process may have died.';
-comment on column x402_payments.credited_at is 'When its value became credit of the account.';
-comment on column x402_payments.lost is 'Of a payment that failed after it was credited: the part that was spent by then.';
+comment on table  x402_payments is 'Advance payments of wallets, one per request: authorizations to the seller that the wallet signed. A row is written before the payment is sent to the gateway, so that an accepted payment is never lost. It is deleted when the gateway refuses the only attempt, or when the authorization has expired and the gateway does not have the payment.';
+comment on column x402_payments.state is 'submitted: may have been sent to the gateway. received: the gateway has reserved the money, and it is credited. batched, completed, failed: reported by the gateway.';
+comment on column x402_payments.valid_before is 'Seconds since 1970. The authorization expires at this time.';
+comment on column x402_payments.signature is 'Signature of the wallet. If the gateway accepted the payment and lost it, the same authorization is submitted again.';
+comment on column x402_payments.request_id is 'The request that is paid. One payment pays one request.';
+comment on column x402_payments.claimed_at is 'When a request last claimed the payment. A retry may claim it later if the outcome is still unknown: the process of the first claim may have died.';
+comment on column x402_payments.credited_at is 'When the value was added to accounts.credit.';
+comment on column x402_payments.lost is 'Set when the payment failed after it was credited: the part that had been spent.';
 
 create table payouts (
   id         uuid        primary key,
@@ -662,8 +661,8 @@ create table payouts (
   changed_at timestamptz not null default clock_timestamp(),
   constraint payouts_amounts check (amount > 0 and fee_max >= 0 and fee_max < amount and fee between 0 and fee_max)
 );
-comment on table payouts is 'The seller''s revenue on its way to the operator.';
-comment on column payouts.attempts is 'As withdrawals.attempts.';
+comment on table payouts is 'Payouts of the seller''s revenue to the operator.';
+comment on column payouts.attempts is 'See withdrawals.attempts.';
 
 create table chain_cursors (
   name       text        primary key,
@@ -677,7 +676,7 @@ create table gateway_cursor (
   cursor     text        not null check (length(cursor) <= 500),
   changed_at timestamptz not null default clock_timestamp()
 );
-comment on table gateway_cursor is 'How far the changes of payments at the gateway were read. One row; none at a gateway that has no list of changes.';
+comment on table gateway_cursor is 'Position up to which the gateway''s list of payment changes was read. One row; none if the gateway has no such list.';
 
 create table solvency (
   single     boolean     primary key default true check (single),
@@ -693,7 +692,7 @@ create table settlement_terms (
   issuer     text        not null,
   changed_at timestamptz not null default clock_timestamp()
 );
-comment on table settlement_terms is 'What machines without a signer need of the machine that settles, to ask wallets to pay and to write receipts. One row; none before settlement first ran.';
+comment on table settlement_terms is 'What machines without a signer need from the machine that settles: to request payments from wallets and to write receipts. One row; none before settlement first ran.';
 comment on column settlement_terms.terms is 'Chain, contracts and seller.';
 comment on column settlement_terms.issuer is 'Address of the key that signs receipts.';
 
@@ -706,7 +705,7 @@ comment on table process_metrics is 'Metrics of processes that have no HTTP port
 comment on column process_metrics.name is 'Key of the metric in src/http/ledger-metrics.ts.';
 
 ----------------------------------------------------------------------------------------------------------------------------
--- Members of an account, and its log: who may do what, and who did what
+-- Members of an account: their roles, and the log of their actions
 ----------------------------------------------------------------------------------------------------------------------------
 
 create table memberships (
@@ -726,10 +725,10 @@ create table memberships (
   constraint memberships_owner check ((role = 'owner') = (owner_since is not null))
 );
 create index memberships_of_person on memberships (person_id);
-comment on table  memberships is 'Who may do what in an account. Written under the lock of the account, so that an account with members keeps an owner.';
-comment on column memberships.spending_limit is 'What the keys that the member made may spend together, per limit_window. Kept where keys are made and changed: the sum of their limits never passes it.';
-comment on column memberships.limit_since is 'When the limit was set. What keys spent that were revoked before does not count.';
-comment on column memberships.owner_since is 'A new owner cannot confirm another withdrawal address before a waiting period.';
+comment on table  memberships is 'Roles of people in accounts. Written under the lock of the account, so that an account with members always has an owner.';
+comment on column memberships.spending_limit is 'Maximum spending of all keys that the member created, per limit_window. Enforced when keys are created and changed: the sum of their limits cannot exceed it.';
+comment on column memberships.limit_since is 'When the limit was set. Spending of keys that were revoked before does not count.';
+comment on column memberships.owner_since is 'When the person became owner. A new owner cannot confirm another withdrawal address before a waiting period has passed.';
 
 create table account_log (
   partition  smallint    not null,
@@ -747,13 +746,13 @@ create table account_log (
 );
 create index account_log_newest on account_log (account_id, created_at desc, id desc);
 create index account_log_by_age on account_log (created_at);
-comment on table  account_log is 'Who did what in an account and when. Written by the transaction that did it, where it is one of ours. Deleted after 400 days; an account keeps its newest ten thousand.';
-comment on column account_log.actor_name is 'As it was then.';
-comment on column account_log.method is 'How the person had signed in.';
+comment on table  account_log is 'Log of actions in an account. Written by the transaction of the action, if it has one. Deleted after 400 days; an account keeps its newest ten thousand.';
+comment on column account_log.actor_name is 'Name at the time of the event.';
+comment on column account_log.method is 'How the person was signed in.';
 comment on column account_log.facts is 'Ids, names, amounts and addresses; never a secret.';
 
 ----------------------------------------------------------------------------------------------------------------------------
--- Events: what happened to an account, and webhooks, which tell it (docs/webhooks.md)
+-- Events of an account, and the webhooks that send them (docs/webhooks.md)
 ----------------------------------------------------------------------------------------------------------------------------
 
 create table events (
@@ -768,10 +767,10 @@ create table events (
   constraint events_data check ((data is null) = (type = 'request.ended'))
 );
 create index events_by_age on events (created_at);
-comment on table  events is 'Outbox: written by the transaction that did what the event tells (`write_events`). Deleted after some days; an account keeps a bounded number.';
-comment on column events.number is 'Order of the events of an account: given out under the lock of the account. Without a gap, unless an event could not be written.';
-comment on column events.id is 'The same for every delivery of the event. The id of the request for request.ended, else random: after a restore numbers come again, ids do not.';
-comment on column events.data is 'Amounts are text, in atomic units, under names that end in _atomic. Null for request.ended: the request never changes, and is read when the event is sent.';
+comment on table  events is 'Outbox: written by the transaction that the event reports (`write_events`). Deleted after some days; the number per account is limited.';
+comment on column events.number is 'Sequence number in the account, assigned under the lock of the account. Has a gap only where an event could not be written.';
+comment on column events.id is 'The same for every delivery of the event. The request id for request.ended, otherwise random: numbers are reused after a restore, ids are not.';
+comment on column events.data is 'Amounts are text, in atomic units, under names that end in _atomic. Null for request.ended: the request never changes and is read when the event is sent.';
 
 create table webhook_endpoints (
   partition        smallint    not null,
@@ -800,13 +799,13 @@ create index webhook_endpoints_of_account on webhook_endpoints (account_id);
 create index webhook_endpoints_due on webhook_endpoints (due_at) where disabled_at is null and due_at is not null;
 create index webhook_endpoints_disabled on webhook_endpoints (disabled_at) where disabled_at is not null;
 comment on table  webhook_endpoints is 'Where events of an account are sent.';
-comment on column webhook_endpoints.secret is 'Key of the HMAC. It has to be known to sign, so it is not hashed; no answer but that of its creation shows it.';
-comment on column webhook_endpoints.old_secret is 'Also signs, until old_secret_until.';
-comment on column webhook_endpoints.sent_to is 'Number of the last event that was tried once. What failed is in webhook_deliveries.';
-comment on column webhook_endpoints.due_at is 'When the deliverer looks at it: there may be something to send. After failures in a row it is left alone for a while. Null: nothing to send, until an event is written (`wake_endpoints`).';
-comment on column webhook_endpoints.failures is 'Failed attempts in a row.';
-comment on column webhook_endpoints.failing_since is 'The first of them.';
-comment on column webhook_endpoints.is_slow is 'True until an attempt succeeds within a second. Slow endpoints share a few places, so that they cannot delay the others.';
+comment on column webhook_endpoints.secret is 'Key of the HMAC. Not hashed, because signing needs it. Only the response to its creation contains it.';
+comment on column webhook_endpoints.old_secret is 'Previous secret. Also signs until old_secret_until.';
+comment on column webhook_endpoints.sent_to is 'Number of the last event that was attempted. Failed events are in webhook_deliveries.';
+comment on column webhook_endpoints.due_at is 'When the deliverer checks the endpoint for events to send. Later after consecutive failures. Null: nothing to send until an event is written (`wake_endpoints`).';
+comment on column webhook_endpoints.failures is 'Number of consecutive failed attempts.';
+comment on column webhook_endpoints.failing_since is 'When the first of these attempts failed.';
+comment on column webhook_endpoints.is_slow is 'True until an attempt succeeds within a second. Slow endpoints share a few connections, so that they cannot delay others.';
 
 create table webhook_deliveries (
   partition   smallint    not null,
@@ -827,13 +826,13 @@ create table webhook_deliveries (
 create index webhook_deliveries_newest on webhook_deliveries (endpoint_id, created_at desc, event_id desc);
 create index webhook_deliveries_waiting on webhook_deliveries (endpoint_id, due_at) where state = 'waiting';
 create index webhook_deliveries_by_age on webhook_deliveries (created_at);
-comment on table  webhook_deliveries is 'Events that were sent to an endpoint, or tried. An endpoint keeps its newest thousand, and those that wait.';
-comment on column webhook_deliveries.number is 'Of the event; null for a test event.';
-comment on column webhook_deliveries.data is 'A copy: an event that waits for its endpoint must not be lost when old events are deleted.';
-comment on column webhook_deliveries.attempts is 'The last of them: [{"at", "status", "error", "duration_ms", "answer"}].';
+comment on table  webhook_deliveries is 'Delivered and attempted events of an endpoint. An endpoint keeps the newest thousand and all that are waiting.';
+comment on column webhook_deliveries.number is 'Number of the event; null for a test event.';
+comment on column webhook_deliveries.data is 'A copy of events.data: a waiting delivery must survive the deletion of old events.';
+comment on column webhook_deliveries.attempts is 'The latest attempts: [{"at", "status", "error", "duration_ms", "answer"}].';
 
 ----------------------------------------------------------------------------------------------------------------------------
--- Alerts: what the holder of an account wants to be warned of (docs/alerts.md)
+-- Alerts that account holders configure (docs/alerts.md)
 ----------------------------------------------------------------------------------------------------------------------------
 
 create table alert_rules (
@@ -851,7 +850,7 @@ create table alert_rules (
 create index alert_rules_changed on alert_rules (changed_at);
 comment on table  alert_rules is 'Rules that the holder of an account has set. A kind without a row has the initial rule of src/alerts/kinds.ts.';
 comment on column alert_rules.threshold is 'In the unit of the kind; USDC are atomic. Null: off.';
-comment on column alert_rules.rearm is 'An alert that fired is resolved at this level, and only then fires again.';
+comment on column alert_rules.rearm is 'A fired alert is resolved at this level. It cannot fire again before that.';
 
 create table alerts (
   partition   smallint    not null,
@@ -867,8 +866,8 @@ create table alerts (
 );
 create index alerts_open on alerts (partition, account_id) where resolved_at is null;
 create index alerts_resolved on alerts (resolved_at) where resolved_at is not null;
-comment on table  alerts is 'The last time that each alert of an account fired. Written with its event, once.';
-comment on column alerts.subject is 'Id of the API key or webhook endpoint; empty for the account.';
+comment on table  alerts is 'The last time that each alert of an account fired. Written in the transaction of its event.';
+comment on column alerts.subject is 'Id of the API key or webhook endpoint; empty if the alert is about the account.';
 
 create table alert_emails (
   partition   smallint    not null,
@@ -887,9 +886,9 @@ create table alert_emails (
   constraint alert_emails_verified check (verified_at is null or address is not null)
 );
 create index alert_emails_by_address on alert_emails (lower(address)) where address is not null;
-comment on table  alert_emails is 'Where alerts are mailed. Nothing but the link is sent to an address that is not verified.';
-comment on column alert_emails.links is 'Links that were sent since links_from; kept when the address is removed.';
-comment on column alert_emails.sent is 'Alerts that were mailed since sent_from.';
+comment on table  alert_emails is 'Email addresses for alerts. An unverified address receives only the verification link.';
+comment on column alert_emails.links is 'Number of links sent since links_from. Kept when the address is removed.';
+comment on column alert_emails.sent is 'Number of alerts mailed since sent_from.';
 
 create table alert_mails (
   partition  smallint    not null,
@@ -905,10 +904,10 @@ create table alert_mails (
 );
 create index alert_mails_due on alert_mails (due_at);
 create index alert_mails_of_account on alert_mails (account_id);
-comment on table alert_mails is 'Mail to be sent. Deleted once the mail server has taken it, or after a day.';
+comment on table alert_mails is 'Queued mail. Deleted when the mail server has accepted it, or after a day.';
 
 ----------------------------------------------------------------------------------------------------------------------------
--- Signing in. Looked up before the partition of the account is known, so these tables are not partitioned.
+-- Sign-in. These tables are not partitioned, because they are read before the partition of the account is known.
 ----------------------------------------------------------------------------------------------------------------------------
 
 create table people (
@@ -916,7 +915,7 @@ create table people (
   name       text        not null check (length(name) between 1 and 200),
   created_at timestamptz not null default clock_timestamp()
 );
-comment on table people is 'Everyone who can sign in. A person has wallets and passkeys, and is a member of accounts.';
+comment on table people is 'People who can sign in. A person has wallets and passkeys and is a member of accounts.';
 
 create table sessions (
   token_hash   bytea       primary key check (length(token_hash) = 32),
@@ -933,8 +932,8 @@ create table sessions (
 create index sessions_by_age on sessions (expires_at);
 create index sessions_of_account on sessions (account_id);
 create index sessions_of_person on sessions (person_id);
-comment on table  sessions is 'Browsers that are signed in. The token itself is only in the cookie.';
-comment on column sessions.account_id is 'The account that the person looks at. The role is read from memberships with every request.';
+comment on table  sessions is 'Signed-in browsers. Only the cookie contains the token.';
+comment on column sessions.account_id is 'The account that the person has selected. The role is read from memberships with every request.';
 
 create table wallets (
   address      text        primary key check (address ~ '^0x[0-9a-f]{40}$'),
@@ -943,7 +942,7 @@ create table wallets (
   last_used_at timestamptz
 );
 create index wallets_of_person on wallets (person_id);
-comment on table wallets is 'Wallets with which a person signs in.';
+comment on table wallets is 'Wallets that people sign in with.';
 
 create table x402_wallets (
   address    text        primary key check (address ~ '^0x[0-9a-f]{40}$'),
@@ -952,15 +951,15 @@ create table x402_wallets (
   key_id     uuid        not null,
   created_at timestamptz not null default clock_timestamp()
 );
-comment on table  x402_wallets is 'The wallet account of an address. Written when its first payment was accepted.';
-comment on column x402_wallets.key_id is 'The key of the account that its requests count under. It has no secret.';
+comment on table  x402_wallets is 'The wallet account of an address. Written when its first payment has been accepted.';
+comment on column x402_wallets.key_id is 'The key of the account that its requests are recorded under. It has no secret.';
 
 create table x402_sign_ins (
   nonce      text        primary key check (length(nonce) between 8 and 200),
   expires_at timestamptz not null
 );
 create index x402_sign_ins_by_age on x402_sign_ins (expires_at);
-comment on table x402_sign_ins is 'Nonces of sign-ins (CAIP-122) that were used. Each proves an address once.';
+comment on table x402_sign_ins is 'Used nonces of sign-ins (CAIP-122). Each can be used once.';
 
 create table passkeys (
   credential_id bytea       primary key check (length(credential_id) between 16 and 1023),
@@ -974,7 +973,7 @@ create table passkeys (
   last_used_at  timestamptz
 );
 create index passkeys_of_person on passkeys (person_id);
-comment on table passkeys is 'Passkeys with which a person signs in.';
+comment on table passkeys is 'Passkeys that people sign in with.';
 
 create table invitations (
   token_hash     bytea       primary key check (length(token_hash) = 32),
@@ -993,9 +992,9 @@ create table invitations (
 );
 create index invitations_of_account on invitations (account_id);
 create index invitations_by_age on invitations (expires_at);
-comment on table  invitations is 'One-time links by which a person becomes a member of an account. Revoked ones are deleted; used ones stay until they expire.';
-comment on column invitations.token_hash is 'SHA-256 of the token, which is only in the link.';
-comment on column invitations.invited_by is 'The person who made the link. It is deleted when this person leaves the account or gets another role.';
+comment on table  invitations is 'One-time links that make a person a member of an account. Revoked invitations are deleted; used ones stay until they expire.';
+comment on column invitations.token_hash is 'SHA-256 of the token. Only the link contains the token.';
+comment on column invitations.invited_by is 'The person who created the link. The invitation is deleted when this person leaves the account or gets another role.';
 
 create table management_keys (
   id           uuid        primary key,
@@ -1013,9 +1012,9 @@ create table management_keys (
   revoked_at   timestamptz
 );
 create index management_keys_of_account on management_keys (account_id);
-comment on table  management_keys is 'Secrets of programs that manage an account over /api. They open nothing below /v1 and cannot spend.';
-comment on column management_keys.made_by is 'The person who made it. It is revoked when this person leaves the account or is no longer an admin.';
-comment on column management_keys.known_to is 'The person who received the secret: who made the key, or rotated it last. It is revoked when this person leaves the account or is no longer an admin.';
+comment on table  management_keys is 'Keys for programs that manage an account over /api. They are not accepted under /v1 and cannot spend.';
+comment on column management_keys.made_by is 'The person who created the key. It is revoked when this person leaves the account or is no longer an admin.';
+comment on column management_keys.known_to is 'The person who received the secret: the one who created the key or rotated it last. The key is revoked when this person leaves the account or is no longer an admin.';
 
 create table sign_in_challenges (
   nonce      text        primary key check (length(nonce) between 22 and 64),
@@ -1024,7 +1023,7 @@ create table sign_in_challenges (
   expires_at timestamptz not null
 );
 create index sign_in_challenges_by_age on sign_in_challenges (expires_at);
-comment on table sign_in_challenges is 'What must be signed to sign in, once. Deleted before the answer is checked.';
+comment on table sign_in_challenges is 'Challenges that must be signed to sign in. Valid once: deleted before the signature is checked.';
 
 create table login_links (
   token_hash bytea       primary key check (length(token_hash) = 32),
@@ -1032,7 +1031,7 @@ create table login_links (
   account_id uuid        not null,
   expires_at timestamptz not null
 );
-comment on table login_links is 'One-time links: printed by an operator''s command, or by the sandbox when it starts.';
+comment on table login_links is 'One-time sign-in links, printed by an operator''s command or by the sandbox when it starts.';
 
 create table device_logins (
   device_hash      bytea       primary key check (length(device_hash) = 32),
@@ -1051,15 +1050,15 @@ create table device_logins (
   check ((status = 'confirmed') = (account_id is not null and partition is not null and person_id is not null and terms is not null))
 );
 create index device_logins_of_network on device_logins (network, expires_at);
-comment on table  device_logins is 'Terminals that wait for a person to confirm their login. Deleted when the key is handed out.';
+comment on table  device_logins is 'Terminals that wait for a person to confirm their login. Deleted when the terminal receives the key.';
 comment on column device_logins.device_hash is 'SHA-256 of the secret that only the waiting terminal has.';
-comment on column device_logins.user_code is 'What the person compares with the terminal. Worth nothing without a session.';
-comment on column device_logins.machine is 'What the terminal calls itself. Unverified.';
-comment on column device_logins.person_id is 'Who confirmed it: the key is made in this person''s name.';
-comment on column device_logins.terms is 'Name, limit and expiry of the key, as confirmed. The key is made when the terminal takes it.';
+comment on column device_logins.user_code is 'Code that the person compares with the one in the terminal. Useless without a session.';
+comment on column device_logins.machine is 'Name that the terminal sent. Unverified.';
+comment on column device_logins.person_id is 'The person who confirmed the login. The key is created in this person''s name.';
+comment on column device_logins.terms is 'Name, limit and expiry of the key, as confirmed. The key is created when the terminal fetches it.';
 
 ----------------------------------------------------------------------------------------------------------------------------
--- What the functions take and pass on
+-- Types of the functions' arguments and results
 ----------------------------------------------------------------------------------------------------------------------------
 
 create type hold_call as (id uuid, account_of integer, key_of integer, quote bigint, model text, stream boolean, max_tokens integer,
@@ -1089,5 +1088,5 @@ create type hold_decision as (decision text, authorized bigint, from_credit bigi
 create type open_hold as (extended bigint, key_window timestamptz);
 create type ended_hold as (id uuid, account_id uuid, key_id uuid, key_window timestamptz, hour timestamptz, model text, quote bigint,
   extended bigint, authorized bigint, from_credit bigint, voided boolean, charged bigint, place integer);
-comment on type account_numbers is 'What decide_hold needs to know of an account. All null when there is none.';
-comment on type key_numbers is 'What decide_hold needs to know of a key, spent and held in the window of now.';
+comment on type account_numbers is 'Input of decide_hold about the account. All null if there is no such account.';
+comment on type key_numbers is 'Input of decide_hold about the key. spent and held are those of the current window.';
