@@ -9,14 +9,14 @@ import { ApiError, call, shownAccount } from './call.ts'
 import type { Answer, Input } from './routes.ts'
 import type { Overview, Session } from './shapes.ts'
 
-// What the pages read, each under one name, so that a live event can renew exactly what it changed.
+// Queries of the pages, each with one key, so that a live event can refresh exactly what it changed.
 
 export const sessionQuery = queryOptions({
   queryKey: ['session'],
   queryFn: async () => {
     const session = await call('getSession')
     if (session.signed_in || shownAccount() === undefined) return session
-    // The page keeps the session that it had: without an account it would remove its forms, and what was typed in them.
+    // The page keeps its session: without an account it would remove its forms and their input.
     const message = 'Your session has ended. Sign in again.'
     throw new ApiError(401, { message, code: 'session_required', request_id: '' })
   },
@@ -275,7 +275,7 @@ function isFinal(receipt: Readonly<Record<string, unknown>>): boolean {
   return payment?.batch !== undefined || payment?.value_atomic === '0'
 }
 
-/** What keeps the service from serving, by name. Answered with 503 when there is something: that is an answer too. */
+/** Reasons why the service is not ready, by name. The response is 503 when there is one; it is not an error here. */
 export const readinessQuery = queryOptions({
   queryKey: ['readiness'],
   queryFn: async () => {

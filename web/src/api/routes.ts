@@ -32,7 +32,7 @@ type Contracts = typeof alertContracts &
 export type Operation = keyof Contracts
 export type Answer<Name extends Operation> = AnswerOf<Contracts[Name]>
 
-/** What a call takes. Input, not output: what has a default on the server may be left out here. */
+/** Input of a call. Fields with a default on the server are optional. */
 export type Input<Name extends Operation> = Part<Name, 'parameters'> & Part<Name, 'query'> & Part<Name, 'body'>
 
 type Part<Name extends Operation, Where extends keyof Contract> = Where extends keyof Contracts[Name]

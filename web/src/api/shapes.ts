@@ -1,6 +1,6 @@
 import type { Answer } from './routes.ts'
 
-// The names under which the pages know what the service answers.
+// Types of the service's responses, under the names that the pages use.
 
 export type Session = Answer<'getSession'>
 export type Account = NonNullable<Session['account']>

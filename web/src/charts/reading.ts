@@ -13,7 +13,7 @@ export function hasReading(kind: ChartKind, series: readonly Pick<Series, 'value
   return series.some(({ values }) => isReadable(kind, values[at]))
 }
 
-/** Whether there is nothing in the whole chart. */
+/** True if the chart has no data. */
 export function isBlank(kind: ChartKind, series: readonly Pick<Series, 'values'>[]): boolean {
   return !series.some(({ values }) => values.some((value) => isReadable(kind, value)))
 }

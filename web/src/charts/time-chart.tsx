@@ -201,7 +201,7 @@ function Bars({ buckets, series, step, y, patternId }: BarsProps) {
         {series.map((one, index) => {
           const value = one.values[bucket] ?? 0
           if (value <= 0) return null
-          // One pixel of paper between two parts of a bar; whatever is there is at least a pixel high.
+          // One pixel of background between two parts of a bar; a part that is not zero is at least one pixel high.
           const height = Math.max(y(below) - y(below + value) - (below > 0 ? 1 : 0), 1)
           below += value
           const fill = partial ? `url(#${patternId}-${index})` : one.colour

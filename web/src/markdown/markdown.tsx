@@ -119,7 +119,7 @@ function renderLeaf(token: Token, key: number): ReactNode {
       return <br key={key} />
     case 'softbreak':
       return '\n'
-    // A picture would tell its host who reads this, and our policy forbids it: its address is shown as a link.
+    // Loading a picture would reveal the reader to its host, and our policy forbids it: its address is shown as a link.
     case 'image':
       return link(String(token.attrGet('src')), [`Image: ${token.content || 'untitled'}`], key)
     default:

@@ -4,10 +4,10 @@ export type { Token } from 'markdown-it'
 
 const nestingMax = 20
 
-/** What a model writes is hostile until shown otherwise: no HTML, and no link but to the web or to a mail address. */
+/** The output of a model is untrusted: HTML is not allowed, and links only to the web or to a mail address. */
 const parser = new MarkdownIt({ html: false, linkify: true, typographer: false, maxNesting: nestingMax })
 parser.validateLink = (address) => /^(?:https?:\/\/|mailto:)/i.test(address.trim())
-// Only what is written as an address: `example.md` is a file more often than a host.
+// Links only complete URLs: `example.md` is usually a file, not a host.
 parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false })
 
 /** One block of the text on the outermost level, such as a paragraph, a list or a table. */

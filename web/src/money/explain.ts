@@ -2,7 +2,7 @@ import { cost, type Line } from '../../../src/money/price.ts'
 import { fromAtomic, parse, type Usdc } from '../../../src/money/usdc.ts'
 import type { Millionths } from './format.ts'
 
-// What a charge is made of, recomputed from counts and prices by the same function that charged it.
+// The lines of a charge, recomputed from counts and prices by the same function that charged it.
 
 /** What must be known of a request to explain its charge: counts and prices, no amounts. */
 export type Chargeable = {
@@ -35,7 +35,7 @@ export type Explanation = {
   readonly lines: readonly ExplainedLine[]
   /** What rounding the sum up to a whole atomic unit adds. */
   readonly rounding: Millionths
-  /** What the lines cost, rounded up once. */
+  /** The sum of the lines, rounded up once. */
   readonly recomputed: Usdc
   /** What goes beyond the hold, and is not charged. */
   readonly borneByUs: Usdc

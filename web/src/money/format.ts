@@ -9,7 +9,7 @@ import { fromAtomic, type Usdc } from '../../../src/money/usdc.ts'
 // 3. Where money is about to move, and in titles and copies, every decimal is written with the unit: `12.345678 USDC`
 //    (formatExact).
 
-/** Millionths of an atomic unit: what a line of a charge is made of before the sum is rounded up. */
+/** Millionths of an atomic unit: the precision of a line of a charge before the sum is rounded up. */
 export type Millionths = bigint
 
 const dollar = 1_000_000n
@@ -22,7 +22,7 @@ export function formatAmount(amount: bigint): string {
   return dollars(amount, size >= cent ? 4 : 6).replace(/(\.\d\d\d*?)0+$/, '$1')
 }
 
-/** What one request cost: always six decimals. */
+/** The cost of one request: always six decimals. */
 export function formatCharge(amount: bigint): string {
   return dollars(amount, 6)
 }
@@ -32,7 +32,7 @@ export function formatAxis(amount: bigint): string {
   return dollars(amount, 6).replace(/0{1,4}$/, '')
 }
 
-/** Every decimal there is, with the unit: for titles, copies and confirmations. */
+/** All decimals, with the unit: for titles, copies and confirmations. */
 export function formatExact(amount: bigint): string {
   return `${digitsOf(amount, 6, 6)} USDC`
 }

@@ -22,7 +22,7 @@ export function AppShell() {
   const session = useQuery(sessionQuery)
   useEffect(() => {
     if (session.data?.signed_in !== true) return
-    // Another window has switched accounts or signed in another person. Loaded anew: nothing of one account is shown beside another.
+    // Another window has switched accounts or signed in another person. Reload, so that data of two accounts is never shown together.
     if (shownAccount() !== undefined && !isShown(session.data)) return window.location.assign('/')
     showAccount(session.data)
   }, [session.data])

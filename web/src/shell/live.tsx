@@ -113,7 +113,7 @@ function apply(client: QueryClient, event: StreamEvent, renewSums: () => void): 
   if (event.type === 'balance') client.setQueryData(['balance'], event.balance)
   if (event.type === 'request') {
     const queryKey = ['requests', 'one', event.request.id]
-    // Only if a page asked for it: on a busy account all others would fill the cache.
+    // Only if a page has requested it: otherwise the requests of a busy account would fill the cache.
     if (client.getQueryState(queryKey) !== undefined) client.setQueryData(queryKey, event.request)
     replaceInLists(client, event.request)
     renewSums()
@@ -121,7 +121,7 @@ function apply(client: QueryClient, event: StreamEvent, renewSums: () => void): 
   if (event.type === 'deposit') replaceItem<Deposit>(client, ['deposits'], event.deposit)
   if (event.type === 'withdrawal') {
     replaceItem<Withdrawal>(client, ['withdrawals'], event.withdrawal)
-    // The list says how long withdrawals usually take.
+    // The list also contains how long withdrawals usually take.
     if (event.withdrawal.state === 'confirmed') renew(client, ['withdrawals'])
   }
   if (event.type === 'deposit' || event.type === 'withdrawal') renew(client, ['balance'], ['overview'])
@@ -129,7 +129,7 @@ function apply(client: QueryClient, event: StreamEvent, renewSums: () => void): 
 
 type Pages = { readonly pages: readonly { readonly data: readonly LedgerRequest[] }[] }
 
-/** A row that is on the page changes where it stands. A new one is the page's own business: it may be paused or filtered. */
+/** Updates a row that is on the page, in place. The page itself adds new rows: it may be paused or filtered. */
 function replaceInLists(client: QueryClient, request: LedgerRequest): void {
   client.setQueriesData<Pages>({ queryKey: ['requests', 'list'] }, (list) => {
     if (!list?.pages.some(({ data }) => data.some(({ id }) => id === request.id))) return list

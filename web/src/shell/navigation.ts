@@ -20,5 +20,5 @@ export const operatorPlace = { to: '/operator', label: 'Operator', icon: 'operat
   'key'
 >
 
-/** On a narrow screen there is room for four; the rest is behind a fifth. */
+/** A narrow screen has room for four entries; the others are in a menu behind the fifth. */
 export const narrowPlaces = ['/', '/requests', '/keys', '/funds'] as const

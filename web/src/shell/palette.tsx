@@ -25,7 +25,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
   const choices = useChoices(text)
   const chosen = choices[Math.min(at, choices.length - 1)]
 
-  // A layout effect, as in `ui/dialog.tsx`: the browser gives the focus back.
+  // A layout effect, as in `ui/dialog.tsx`: the browser restores the focus.
   useLayoutEffect(() => {
     const element = dialog.current!
     if (!element.open) element.showModal()

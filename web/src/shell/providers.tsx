@@ -13,7 +13,7 @@ type Prompt = { readonly reason: 'expired' | 'recent'; readonly onDone?: (() => 
 
 const SignInContext = createContext<(prompt: Prompt) => void>(() => {})
 
-/** Asks for a sign-in over the page as it is: what was typed stays, and `onDone` goes on from there. */
+/** Opens a sign-in dialog over the page. Form input stays; `onDone` continues the action. */
 export function useAskSignIn(): (prompt: Prompt) => void {
   return useContext(SignInContext)
 }
@@ -21,7 +21,7 @@ export function useAskSignIn(): (prompt: Prompt) => void {
 export function Providers({ children }: { children: ReactNode }) {
   const [prompt, setPrompt] = useState<Prompt>()
   const [client] = useState(() => createQueryClient(() => setPrompt((open) => open ?? { reason: 'expired' })))
-  // Loaded now: when it is needed, an update of the service may have removed its file, and a reload would lose what was typed.
+  // Loaded early: an update of the service may have removed its file by the time it is needed, and a reload would lose form input.
   useEffect(() => void loadSignInAgain().catch(() => {}), [])
   const done = (session: Session) => {
     // Another account's or person's pages, and a half-finished payment of theirs, are nothing to go on with.

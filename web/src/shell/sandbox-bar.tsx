@@ -9,7 +9,7 @@ import { Button } from '../ui/button.tsx'
 import { Dialog } from '../ui/dialog.tsx'
 import { ErrorPanel } from '../ui/loaded.tsx'
 
-/** Only where money is not real: what a developer wants to happen now. */
+/** Only in the sandbox: actions for developers. */
 export function SandboxBar({ session }: { session: Session }) {
   const [said, setSaid] = useState<string>()
   const faucet = useFaucet(setSaid)

@@ -32,7 +32,7 @@ export function useShortcuts({ onPalette, onHelp }: Actions): void {
   }, [enabled, navigate, onHelp, onPalette])
 }
 
-/** Keys belong to what is being typed into, and to an open dialog. */
+/** Shortcuts are off while a field has the focus or a dialog is open. */
 export function isBusy(target: EventTarget | null): boolean {
   if (!(target instanceof HTMLElement)) return false
   return target.closest('input, textarea, select, [contenteditable], dialog') !== null

@@ -1,6 +1,6 @@
 import type { Session } from '../api/shapes.ts'
 
-// Ready-made code for one call, in the languages people start with. What is shown must run as it is.
+// Ready-made code for one call, in the languages people start with. The code must run unchanged.
 
 export type Language = 'curl' | 'python' | 'node' | 'go' | 'ai-sdk' | 'cli'
 
@@ -16,7 +16,7 @@ export const languages: readonly (readonly [Language, string])[] = [
 export type Call = {
   /** Ends in /v1. */
   readonly baseUrl: string
-  /** The secret, a hint of it, or a name of a variable such as `$OPENAI_API_KEY`. */
+  /** The secret, its hint, or the name of a variable such as `$OPENAI_API_KEY`. */
   readonly apiKey: string
   readonly body: ChatBody
 }

@@ -30,7 +30,7 @@ export function Balance({ amount, label, className }: { amount: bigint; label: s
   )
 }
 
-/** Shown on hover and on focus within. What it says is also in the accessible name of what it hangs on. */
+/** Shown on hover and on focus within. Its text is also in the accessible name of its parent. */
 function Tooltip({ text, children }: { text: string; children: ReactNode }) {
   return (
     <span className="group/tip relative inline-flex">

@@ -10,7 +10,7 @@ export function Announcer({ children }: { children: ReactNode }) {
     <AnnounceContext value={announce}>
       {children}
       <div role="status" aria-live="polite" className="sr-only" data-testid="announcer">
-        {/* Keyed, so that the same words twice are said twice. */}
+        {/* Keyed, so that a repeated text is announced again. */}
         <span key={said.turn}>{said.text}</span>
       </div>
     </AnnounceContext>

@@ -46,7 +46,7 @@ export function Button({
   )
 }
 
-/** A square button with nothing but a picture; its name is said, and shown on hover. */
+/** A square button with only an icon. Its name is read by assistive software and shown on hover. */
 export function IconButton({
   icon,
   label,

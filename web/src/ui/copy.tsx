@@ -7,7 +7,7 @@ import { classNames } from './class-names.ts'
 const outcomeMs = { copied: 1_600, blocked: 6_000 } as const
 const blockedWords = 'Copying was blocked: select the text'
 
-/** Copies the whole text, however short it is shown, and says so, or that the browser blocked it. */
+/** Copies the whole text, also where it is shown shortened, and reports success or that the browser blocked it. */
 export function useCopy(text: string, onCopied?: () => void) {
   const announce = useAnnounce()
   const [outcome, setOutcome] = useState<'copied' | 'blocked'>()

@@ -26,7 +26,7 @@ export function Dialog({
 }) {
   const dialog = useRef<HTMLDialogElement>(null)
   const titleId = useId()
-  // A layout effect: it must be closed while it is still in the page, or the browser does not give the focus back.
+  // A layout effect: it must be closed while it is still in the page, or the browser does not restore the focus.
   useLayoutEffect(() => {
     const element = dialog.current!
     if (!element.open) element.showModal()
@@ -57,7 +57,7 @@ export function Dialog({
         if (event.target === dialog.current) leave()
       }}
       className={classNames(
-        // A dialog inherits from where it stands, such as a cell that is aligned to the right; it is read from the left.
+        // A dialog inherits styles from its parent, such as a cell that is aligned to the right. Its text is aligned to the left.
         'text-left fade-in m-auto max-h-[calc(100dvh-32px)] w-[calc(100vw-32px)] overflow-hidden rounded-md border border-rule bg-surface p-0',
         wide ? 'max-w-2xl' : 'max-w-md',
       )}

@@ -1,6 +1,6 @@
 import type { ReactNode, SVGProps } from 'react'
 
-/** Drawn on a grid of 16, one line of 1.5: they stand beside 14 px text and never alone where a word would do. */
+/** Drawn on a grid of 16 with a line of 1.5, for 14 px text. Never used without a word where a word fits. */
 const shapes = {
   overview: <path d="M2.5 8.5 8 3l5.5 5.5M4 7.5V13h8V7.5" />,
   requests: <path d="M3 4h10M3 8h10M3 12h6" />,

@@ -4,7 +4,7 @@ import { Dialog } from './dialog.tsx'
 
 type Closable = { readonly onClose: () => void }
 
-/** A dialog that is loaded when it is first opened. When it cannot be loaded, another one says so: the page, and what was typed, stay. */
+/** A dialog that is loaded when it is first opened. If loading fails, another dialog reports it, and the page keeps its form input. */
 export function lazyDialog<Props extends Closable>(load: () => Promise<ComponentType<Props>>) {
   return lazy(async () => ({ default: await load().catch((): ComponentType<Props> => NotLoaded) }))
 }

@@ -9,7 +9,7 @@ import { useNow } from './time.tsx'
 
 type Query<Data> = Pick<UseQueryResult<Data>, 'data' | 'error' | 'refetch' | 'dataUpdatedAt' | 'isFetching'>
 
-/** What was read, or the shape it will have, or why it is not there. Data that could not be renewed stays, marked by its age. */
+/** Loaded data, a skeleton while it loads, or the error. Data that could not be refreshed stays, marked with its age. */
 export function Loaded<Data>({
   query,
   skeleton,

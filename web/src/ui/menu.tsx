@@ -1,7 +1,7 @@
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from 'react'
 import { classNames } from './class-names.ts'
 
-/** A button that opens a small sheet beside it. Escape or a click elsewhere closes it and gives focus back. */
+/** A button that opens a small sheet next to it. Escape or a click elsewhere closes it and restores the focus. */
 export function Popover({
   label,
   button,

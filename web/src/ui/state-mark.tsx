@@ -2,7 +2,7 @@ import type { LedgerRequest } from '../api/shapes.ts'
 import { classNames } from './class-names.ts'
 import { Icon, type IconName } from './icon.tsx'
 
-/** What became of money or of a request: always picture, word and colour together. */
+/** The state of a payment or request: always icon, word and colour together. */
 export type Mark = 'held' | 'charged' | 'refunded' | 'failed' | 'settled' | 'pending' | 'cancelled' | 'refused'
 
 const marks: Readonly<Record<Mark, readonly [icon: IconName, word: string, colour: string]>> = {

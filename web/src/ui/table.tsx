@@ -5,7 +5,7 @@ export type Column<Row> = {
   readonly id: string
   readonly head: string
   readonly cell: (row: Row) => ReactNode
-  /** Amounts and counts stand right, on their decimal point. */
+  /** Amounts and counts are aligned to the right, on their decimal point. */
   readonly right?: boolean
 }
 

@@ -47,7 +47,7 @@ export async function connectWallet(wallet: Wallet): Promise<string> {
   return address
 }
 
-/** What the wallet answers; what it or its owner refuses is thrown in words for the page. */
+/** The wallet's response. Throws an error with a message for the page when the wallet or its owner refuses. */
 export async function askWallet(wallet: Wallet, method: string, params?: readonly unknown[]): Promise<unknown> {
   try {
     return await wallet.provider.request({ method, ...(params !== undefined && { params }) })
@@ -66,7 +66,7 @@ const declinable: Readonly<Record<string, string>> = {
   wallet_switchEthereumChain: 'switching the chain',
 }
 
-/** What the wallet or its owner refused: to be shown as it is. */
+/** A refusal by the wallet or its owner. Its message is shown unchanged. */
 export class WalletError extends Error {
   /** As EIP-1193 numbers it, where the wallet did. */
   readonly code: number | undefined

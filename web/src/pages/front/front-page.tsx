@@ -12,7 +12,7 @@ import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { Table } from '../../ui/table.tsx'
 
-/** `/` without a session: what the service is, what it costs, the first call, and the way in. */
+/** `/` without a session: what the service is, its prices, the first call, and the sign-in. */
 export function FrontPage() {
   usePageTitle('Inference paid per request')
   const session = useQuery(sessionQuery)

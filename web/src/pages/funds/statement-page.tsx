@@ -152,7 +152,7 @@ function Lines({ statement: { opening_atomic, closing_atomic, lines, is_over } }
   )
 }
 
-/** Who spent it. Its sums are those of inference and web search above, to the unit. */
+/** Charges by key. Its sums equal those of inference and web search above, to the atomic unit. */
 function KeyLines({ statement: { month, keys } }: { statement: Statement }) {
   const total = keys.reduce((sum, line) => sum + atomic(line.amount_atomic), 0n)
   return (
@@ -231,7 +231,7 @@ const kindWords: Readonly<Record<Statement['lines'][number]['kind'], KindWords>>
   withdrawal_fee_returned: { name: 'Unused withdrawal fees, returned', counted: ['withdrawal', 'withdrawals'] },
 }
 
-/** Of an account that pays over x402. */
+/** For an account that pays over x402. */
 const walletKindWords = {
   deposit: { name: 'Payments over x402', counted: ['payment', 'payments'] },
   withdrawal: { name: 'Refunds to the wallet', counted: ['refund', 'refunds'] },

@@ -16,7 +16,7 @@ export async function enterChain(wallet: Wallet, chain: Chain): Promise<void> {
   } catch (error) {
     if (!(error instanceof WalletError) || error.code !== unknownChain) throw error
     await addChain(wallet, chain)
-    // Some wallets go there at once, others only remember it.
+    // Some wallets switch to it immediately, others only add it.
     if (!(await isOnChain(wallet, chain))) await switchChain(wallet, chain)
   }
   if (!(await isOnChain(wallet, chain)))

@@ -4,7 +4,7 @@ import type { Chain } from './wallet-transfer.ts'
 
 const usualMsMax = 60_000
 
-/** Why a deposit is not credited yet, where that needs a word. */
+/** The reason why a deposit is not credited yet; undefined where no explanation is needed. */
 export function whyNotYet(
   {
     state,

@@ -22,7 +22,7 @@ import { usualTime } from './withdrawal-time.ts'
 
 type Props = { session: Session; account: Account; balance: Balance }
 type Form = { readonly amount: string; readonly address: string }
-/** What the person agreed to. It stays as it was read, also when the account changes underneath. */
+/** The terms that the person confirmed. They do not change when the account changes meanwhile. */
 type Agreed = Form & { readonly isNewAddress: boolean; readonly payment: string }
 
 /** Money out, to the registered owner address. One form, one payment, however often it is reviewed and sent. */

@@ -1,10 +1,10 @@
 import { changedFields } from '../../api/changed-fields.ts'
 import type { Key } from '../../api/shapes.ts'
 
-// A key's limit, window, expiry and restrictions: between what a form holds and what the service takes.
+// A key's limit, window, expiry and restrictions: conversion between form fields and the API's input.
 
 export type Window = Key['limit_window']
-/** `keep` is for a key that there is: its expiry stays as it is, to the second, and is not sent. */
+/** `keep` is for an existing key: its expiry does not change and is not sent. */
 export type ExpiryChoice = 'keep' | 'none' | '7' | '30' | '90' | 'date'
 
 export type TermsForm = {
@@ -101,7 +101,7 @@ export function termsOf(key: Pick<Key, 'name' | 'limit' | 'limit_window' | Restr
 
 type RestrictionField = 'allowed_models' | 'max_request_cost' | 'web_tools' | 'allowed_ips'
 
-/** What a key is restricted to, in a few words each; empty for a key that may do everything. */
+/** The restrictions of a key, in a few words each; empty if it has none. */
 export function restrictionsOf(key: Pick<Key, RestrictionField>): readonly string[] {
   const { allowed_models: models, allowed_ips: ips } = key
   const count = (list: readonly string[], word: string) => `${list.length} ${word}${list.length === 1 ? '' : 's'}`

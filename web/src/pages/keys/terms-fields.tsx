@@ -10,7 +10,7 @@ const expiries: readonly (readonly [ExpiryChoice, string])[] = [
   ['date', 'On a date'],
 ]
 
-/** `expiresAt` is what a key that there is has now, null when it has no end; a new key has none to keep. */
+/** `expiresAt` is the current expiry of an existing key, null if it never expires; undefined for a new key. */
 export function TermsFields({
   form,
   errors,

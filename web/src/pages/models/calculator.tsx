@@ -9,7 +9,7 @@ import { Panel } from '../../ui/panel.tsx'
 import { Table } from '../../ui/table.tsx'
 import { defaultWorkload, estimate, type Workload, workloadExamples, workloadProblems } from './estimate.ts'
 
-/** What a workload costs on every model. The workload is in the address, so a link shows the same numbers. */
+/** The cost of a workload on every model. The workload is in the address, so a link shows the same numbers. */
 export function Calculator({ models }: { models: readonly Model[] }) {
   const search = useSearch({ strict: false }) as Partial<Workload>
   const navigate = useNavigate()

@@ -38,7 +38,7 @@ const fields = [
 
 export type WorkloadProblems = { readonly [Field in keyof Workload]?: string }
 
-/** What is wrong with each field; empty when the workload can be priced. */
+/** The error of each field; empty when the workload can be priced. */
 export function workloadProblems(workload: Workload): WorkloadProblems {
   return Object.fromEntries(
     fields
@@ -49,7 +49,7 @@ export function workloadProblems(workload: Workload): WorkloadProblems {
 
 export type Estimate = { readonly perRequest: Usdc; readonly perMonth: Usdc }
 
-/** What one request costs, rounded up as the ledger does, and that many of them. */
+/** The cost of one request, rounded up as the ledger does, and of all requests. */
 export function estimate(model: Pick<Model, 'pricing'>, workload: Workload): Estimate {
   const promptTokens = Number(workload.input)
   const perRequest = costOf({

@@ -63,7 +63,7 @@ const kinds = [
 function FindForm({ find, kind }: { find: string; kind: Kind }) {
   const navigate = useNavigate()
   const [text, setText] = useState(find)
-  // A link on another page may have changed what is looked for.
+  // A link on another page may have changed the search.
   useEffect(() => setText(find), [find])
   const show = (next: Kind) =>
     void navigate({

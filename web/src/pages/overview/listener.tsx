@@ -17,7 +17,7 @@ const shownMax = 3
 
 type Unidentified = Extract<StreamEvent, { readonly type: 'unidentified' }>
 
-/** Waits for the first request and shows what came of it, the refused ones too. */
+/** Waits for the first request and shows its result, also if it was refused. */
 export function Listener({ session, keyId }: { session: Session; keyId: string | undefined }) {
   const [heard, setHeard] = useState<readonly LedgerRequest[]>([])
   const [unidentified, setUnidentified] = useState<Unidentified>()
@@ -66,7 +66,7 @@ export function Listener({ session, keyId }: { session: Session; keyId: string |
   )
 }
 
-/** Only what happened: the service never shows any part of what was sent as a key. */
+/** Only the reason: the service never shows any part of a key that was sent. */
 function UnidentifiedCall({ call: { at, code, message } }: { call: Unidentified }) {
   return (
     <Notice tone="error">

@@ -78,7 +78,7 @@ function OverviewBody({ overview, range }: { overview: Overview; range: Range })
   )
 }
 
-/** The service reckons the rate over a week, whatever range the tiles show. */
+/** The service computes the rate over a week, independent of the range of the tiles. */
 function Burn({ overview: { burn } }: { overview: Overview }) {
   const perDay = atomic(burn.per_day_atomic)
   // A wallet that pays each request does not run out of credit.

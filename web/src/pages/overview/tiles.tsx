@@ -100,7 +100,7 @@ function Tile({ label, to, search, hash, value, change: changed, course }: TileP
 const sparkWidth = 72
 const sparkHeight = 24
 
-/** The course of a number, too small for an axis. What it shows is said by the number beside it. */
+/** A sparkline without an axis. The number next to it is its text alternative. */
 function Sparkline({ values }: { values: readonly (number | null)[] }) {
   const known = values.map((value) => value ?? 0)
   const highest = Math.max(...known, 0)
@@ -122,7 +122,7 @@ function Sparkline({ values }: { values: readonly (number | null)[] }) {
   )
 }
 
-/** How a number has moved against the span before. Without one there is nothing to compare with. */
+/** The change from the previous time span in percent, as text. */
 export function change(value: number | null, previous: number | null): string {
   if (value === null || previous === null || previous === 0) return value ? 'new' : 'no change'
   const percentage = Math.round(((value - previous) / previous) * 100)

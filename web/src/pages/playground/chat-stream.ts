@@ -7,7 +7,7 @@ type ToolCallDelta = {
   readonly function?: { readonly name?: string; readonly arguments?: string }
 }
 
-/** Text, or what the model says instead of it when it refuses. */
+/** Text, or the model's refusal. */
 type Words = {
   readonly content?: string | null
   readonly refusal?: string | null
@@ -42,7 +42,7 @@ export type WholeAnswer = {
   readonly error?: Failure
 }
 
-/** What was added to an answer. */
+/** An addition to an answer. */
 export type Said = {
   readonly text: string
   readonly reasoning: string
@@ -56,7 +56,7 @@ export function readWhole({ choices, error }: WholeAnswer): Said {
   return said(choice?.message, choice?.finish_reason)
 }
 
-/** What one chunk adds. */
+/** The addition of one chunk. */
 export function readChunk({ choices, error }: Chunk): Said {
   if (error !== undefined) throw new AnswerFailedError(error)
   const choice = choices?.[0]

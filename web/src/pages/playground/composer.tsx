@@ -15,7 +15,7 @@ type Props = {
   readonly payingKey: Key | undefined
 }
 
-/** The next message, what it may cost, and who pays. */
+/** The next message, its maximum cost, and the key that pays. */
 export function Composer({ conversation, settings, actions, payingKey }: Props) {
   const { lanes, draft } = conversation
   const id = useId()

@@ -26,7 +26,7 @@ import {
 import { storageKey } from './kept-conversations.ts'
 import { emptySettings, type Settings } from './playground-form.ts'
 
-/** What the page shows. `sent` is the last call of each lane, for the code panel. */
+/** The state that the page shows. `sent` is the last call of each lane, for the code panel. */
 export type PlaygroundState = {
   readonly settings: Settings
   readonly conversation: Conversation
@@ -75,7 +75,7 @@ export class ConversationStore {
 
   readonly snapshot = (): PlaygroundState => this.#state
 
-  /** Changes what the user sees, now. */
+  /** Changes the state and notifies listeners immediately. */
   update(change: (state: PlaygroundState) => PlaygroundState): void {
     this.#state = change(this.#state)
     this.#draw()
@@ -188,7 +188,7 @@ export class ConversationStore {
     }))
   }
 
-  /** Changes an answer; listeners hear of it within a quarter of a second. */
+  /** Changes an answer; listeners are notified within 250 ms. */
   #change(id: string, change: (answer: Answer) => Answer): void {
     this.#state = { ...this.#state, conversation: changeAnswer(this.#state.conversation, id, change) }
     this.#drawTimer ??= setTimeout(() => this.#draw(), drawMs)

@@ -5,7 +5,7 @@ export type ToolCall = {
   readonly name: string
   /** As the model wrote it: JSON, or an attempt at it. */
   readonly arguments: string
-  /** What the user wrote as the tool's result. */
+  /** The tool result that the user wrote. */
   readonly result: string
 }
 
@@ -52,7 +52,7 @@ export type Message = UserMessage | Answer
 export type Lane = {
   readonly model: string
   readonly messages: readonly Message[]
-  /** Every request of this lane, also those whose answers were removed: together they are what it cost. */
+  /** All requests of this lane, including those of removed answers: the cost of the lane is their sum. */
   readonly requestIds: readonly string[]
 }
 
@@ -60,7 +60,7 @@ export type Conversation = {
   readonly lanes: readonly Lane[]
   /** Requests of a lane that was closed. */
   readonly pastRequestIds: readonly string[]
-  /** What is being typed. */
+  /** The draft of the next message. */
   readonly draft: string
 }
 

@@ -57,7 +57,7 @@ export function parseSchema(text: string): Parsed<JsonObject> {
 
 const schemaTypes = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'null']
 
-/** Only what is certainly wrong: the model's provider knows the whole rule. */
+/** Reports only certain errors: the model's provider checks the complete rules. */
 function checkSchema(schema: unknown, value: JsonObject): Parsed<JsonObject> {
   if (!isObject(schema)) return { problem: 'The "schema" must be an object, such as {"type": "object"}.' }
   const types = [schema.type ?? []].flat()

@@ -12,12 +12,12 @@ type Props = {
   readonly message: Message
   readonly actions: PlaygroundActions
   readonly keyId: string
-  /** The lane streams: what is sent must not change under it. */
+  /** The lane is streaming: the messages that were sent must not change. */
   readonly locked: boolean
   /** Why no call can be made with the settings. */
   readonly problem: string | undefined
   readonly isLast: boolean
-  /** Beside another lane an answer has its own Stop; alone, the one of the composer is enough. */
+  /** With two lanes each answer has its own Stop button; with one, that of the composer is enough. */
   readonly isCompared: boolean
 }
 

@@ -58,7 +58,7 @@ export class PlaygroundActions {
     if (this.problem === undefined) this.#answer(at)
   }
 
-  /** Asks again for an answer, or for the answers to a message; what follows is removed. */
+  /** Requests an answer, or the answers to a message, again. Removes all later messages. */
   answerAgain(id: string): void {
     if (this.problem !== undefined) return
     const { lanes } = this.#store.snapshot().conversation
@@ -127,7 +127,7 @@ export class PlaygroundActions {
     return bodyOf(this.#store.snapshot().settings, lane, draft, this.#abilitiesOf(lane.model))
   }
 
-  /** Why no call can be made now: the buttons that pay for one are disabled. */
+  /** The reason why no call can be made now; the buttons for paid calls are then disabled. */
   get problem(): string | undefined {
     const { settings, conversation } = this.#store.snapshot()
     // A key that was revoked or has expired cannot pay.

@@ -3,7 +3,7 @@ import type { ChatBody, ChatMessage } from '../../snippets/code.ts'
 import { type Lane, type Message, waitsForResults } from './conversation.ts'
 import { parseSchema, parseTools } from './json-fields.ts'
 
-// What the playground sends, made from its settings and a lane of the conversation.
+// Requests of the playground, built from its settings and a lane of the conversation.
 
 export type Settings = {
   readonly keyId: string
@@ -36,7 +36,7 @@ export const emptySettings: Settings = {
   schema: '',
 }
 
-/** What a model and the paying key accept, of what the form offers. */
+/** The options of the form that the model and the paying key accept. */
 export type Abilities = { readonly efforts: readonly string[]; readonly hasWebTools: boolean }
 
 /** Exactly the body of the call: the same for the quote, for sending, and for the code to copy. */
@@ -61,7 +61,7 @@ export function bodyOf(settings: Settings, lane: Lane, draft: string, { efforts,
   }
 }
 
-/** An answer without words is not sent again; a stopped one is, as far as it came. */
+/** Skips empty answers; includes stopped ones up to where they were stopped. */
 function asSent(message: Message): ChatMessage[] {
   if (message.role === 'user') return [{ role: 'user', content: message.content }]
   const { content, toolCalls } = message
@@ -80,7 +80,7 @@ function asSent(message: Message): ChatMessage[] {
 
 export type SettingsProblems = { readonly [Field in keyof Settings]?: string }
 
-/** What is wrong with each setting; the service would refuse it, or answer something else than was meant. */
+/** The error of each setting. The service would refuse it or do something unintended. */
 export function settingsProblems(settings: Settings): SettingsProblems {
   const temperature = Number(settings.temperature)
   const tools = parseTools(settings.tools)
@@ -130,6 +130,6 @@ export function sendProblem(
   const problem = callProblem(settings, lanes, payingKey)
   if (problem !== undefined) return problem
   if (lanes.some(waitsForResults)) return 'Write the results of the tool calls and continue, or remove the answer.'
-  // An answered conversation asks for nothing: without a new message all of it would be paid for again.
+  // An answered conversation has no open question: a call without a new message would only be charged for it again.
   return draft.trim() === '' ? 'Enter a message.' : undefined
 }

@@ -138,7 +138,7 @@ function firstChoice(keys: readonly Key[], lastKey: string): string {
   return keys.reduce((oldest, key) => (key.created_at < oldest.created_at ? key : oldest)).id
 }
 
-/** Takes model and key from a link such as `/playground?model=…`, once: what is chosen afterwards stays chosen. */
+/** Takes model and key from a link such as `/playground?model=…`, once: it does not override later choices. */
 function useAddress(actions: PlaygroundActions, keys: readonly Key[], models: readonly Model[]): void {
   const { model, key } = useSearch({ strict: false }) as { model?: string; key?: string }
   const navigate = useNavigate()

@@ -11,13 +11,13 @@ const settleMs = 400
 export type Quoted = {
   readonly keyId: string
   readonly body: ChatBody
-  /** Named where two models are asked. */
+  /** Shown when two models answer. */
   readonly label?: string | undefined
-  /** Lowers max tokens to what is admitted. */
+  /** Lowers max tokens to the largest value that is admitted. */
   readonly onAfford: (maxTokens: number) => void
 }
 
-/** The most this call can cost, asked once typing has stopped. */
+/** The maximum cost of this call. Requested after the last keystroke. */
 export function QuoteLine({ keyId, body, label, onAfford }: Quoted) {
   const isWalletAccount = useX402Wallet() !== undefined
   const wanted = JSON.stringify({ key_id: keyId, ...body })

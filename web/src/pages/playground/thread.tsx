@@ -12,7 +12,7 @@ type Props = {
   readonly actions: PlaygroundActions
 }
 
-/** The conversation: one lane, or two beside each other. */
+/** The conversation: one lane, or two side by side. */
 export function Thread({ conversation: { lanes }, settings, actions }: Props) {
   const compared = lanes.length > 1
   // A message of the user is in every lane: while one streams, none of them may change.

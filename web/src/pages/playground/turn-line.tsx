@@ -9,7 +9,7 @@ import { RequestMark } from '../../ui/state-mark.tsx'
 import { mostHeld, returned } from '../requests/charge-sentence.ts'
 import type { Answer } from './conversation.ts'
 
-/** The ledger row of a turn. Only open requests are asked for again: a long conversation has many settled ones. */
+/** The ledger row of a turn. Only open requests are polled: a long conversation has many ended ones. */
 function turnQuery(id: string) {
   return queryOptions({
     ...requestQuery(id),
@@ -18,7 +18,7 @@ function turnQuery(id: string) {
   })
 }
 
-/** What one answer costs while it streams, and what it cost in the end. */
+/** The running cost of an answer while it streams, then its charge. */
 export function TurnLine({ answer }: { answer: Answer }) {
   const { requestId, state } = answer
   const isLive = state === 'running' || state === 'stopping'
@@ -111,7 +111,7 @@ function chargeWords(request: LedgerRequest): string {
   return returned(request) === 0n ? `${words}.` : `${words}; ${formatCharge(returned(request))} was returned.`
 }
 
-/** What the requests of a conversation were charged together, those of removed answers included. */
+/** The sum of all charges of a conversation, including those of removed answers. */
 export function ConversationTotal({ requestIds, label }: { requestIds: readonly string[]; label: string }) {
   const rows = useQueries({ queries: requestIds.map((id) => turnQuery(id)) })
   const ended = rows.flatMap(({ data }) => (data === undefined || data.status === 'held' ? [] : data))

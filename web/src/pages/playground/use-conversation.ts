@@ -3,7 +3,7 @@ import { useEffect, useMemo, useSyncExternalStore } from 'react'
 import { ConversationStore, type PlaygroundState, type Storage } from './conversation-store.ts'
 import { signedOut } from './kept-conversations.ts'
 
-/** The conversation of this tab. It lives beside the query cache, so that answers go on while another page is open. */
+/** The conversation of this tab. It is outside the query cache, so that answers continue while another page is open. */
 export function useConversation(
   accountId: string,
   defaults: { readonly model: string; readonly keyId: string },

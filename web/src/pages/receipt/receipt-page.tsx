@@ -20,7 +20,7 @@ import { Checks, type Verdict } from './checks.tsx'
 import { type IssuerCheck, isFromElsewhere, useIssuerCheck } from './issuer.ts'
 import { type Chosen, VerifiedBundle, VerifyFile } from './verify-file.tsx'
 
-/** What one request cost, verified in the reader's own browser. Public: it contains no prompt. */
+/** The cost of one request, verified in the reader's browser. Public: it contains no prompt. */
 export function ReceiptPage() {
   const { id } = useParams({ strict: false }) as { id: string }
   usePageTitle(`Receipt ${shorten(id, 8, 4)}`)

@@ -11,7 +11,7 @@ import { StateMark } from '../../ui/state-mark.tsx'
 import { Checks } from './checks.tsx'
 import { type IssuerCheck, isFromElsewhere, useIssuerCheck } from './issuer.ts'
 
-/** What a reader chose: the JSON of one receipt, the bundle of a whole account, which is read as it is verified, or neither. */
+/** The chosen file: the JSON of one receipt, the bundle of an account, which is streamed while it is verified, or neither. */
 export type Chosen = { readonly document: unknown } | { readonly bundle: File } | { readonly problem: string }
 
 const receiptBytesMax = 1_048_576
@@ -49,7 +49,7 @@ async function read(file: File): Promise<Chosen> {
   if (isBundleHeader(firstLine!)) return { bundle: file }
   if (file.size > receiptBytesMax) throw new Error(`${file.name} is too large to be a receipt.`)
   const document: unknown = JSON.parse(await file.text())
-  // Refused before anything is shown of it.
+  // Refused before any part is shown.
   const { readReceipt } = await import('../../../../src/receipts/receipt.ts')
   readReceipt(document)
   return { document }

@@ -19,7 +19,7 @@ test('held, used and returned amounts are shown to the atomic unit', () => {
   )
 })
 
-// The drawer and the playground show the same number: what was kept for searches comes back too, as far as it was not used.
+// The drawer and the playground show the same number: it includes the unused part of extensions for searches.
 test('of a hold that was extended for a search all that was not used is returned', () => {
   const searched = { ...succeeded, extended_atomic: '11401', charged_atomic: '5000' }
   assert.equal(returned(searched), 10_611n)

@@ -7,7 +7,7 @@ type Paid = Pick<
   'status' | 'held_atomic' | 'extended_atomic' | 'charged_atomic' | 'given_back_atomic' | 'ended_at'
 >
 
-/** The quote, and what was kept for searches beyond it. */
+/** The quote and its extensions for searches. */
 export function mostHeld(request: Pick<Paid, 'held_atomic' | 'extended_atomic'>): Usdc {
   return fromAtomic(atomic(request.held_atomic) + atomic(request.extended_atomic))
 }

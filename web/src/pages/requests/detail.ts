@@ -4,7 +4,7 @@ import { formatMs } from '../../ui/format-time.ts'
 
 type Described = Pick<LedgerRequest, 'status' | 'usage' | 'error' | 'stream' | 'latency'>
 
-/** What is worth knowing beside the status. */
+/** Details shown next to the status. */
 export function detail(request: Described): string {
   const { status, usage, error, stream, latency } = request
   if (status === 'cancelled') {

@@ -1,6 +1,6 @@
 import type { RequestFilter } from '../../api/queries.ts'
 
-// Filters live in the address: what is on the screen can be kept, sent and gone back to.
+// Filters are in the address, so that a view can be bookmarked, shared and returned to.
 
 export const ranges = [
   ['1h', '1 h'],
@@ -44,7 +44,7 @@ export const noFilters: Filters = {
 
 type Search = Readonly<Record<string, string | undefined>>
 
-/** Reads an address. What it does not understand it leaves out: an old link must not break the page. */
+/** Reads filters from an address. Ignores unknown values: an old link must not break the page. */
 export function parseFilters(search: Search): Filters {
   return {
     range: parseRange(search),

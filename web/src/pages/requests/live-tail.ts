@@ -7,7 +7,7 @@ const freshMax = 500
 export type Tail = {
   /** The filter that its rows matched, as text. */
   readonly asked: string
-  /** Newest first, on top of what was read. */
+  /** Newest first, above the loaded rows. */
   readonly fresh: readonly LedgerRequest[]
   /** Held back because the reader is looking at a row. */
   readonly waiting: readonly LedgerRequest[]

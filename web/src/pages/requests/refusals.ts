@@ -112,7 +112,7 @@ const explanations: Readonly<Record<string, Explanation>> = {
 /** The codes that a request in the log can have. */
 export const errorCodes: readonly string[] = Object.keys(explanations).sort()
 
-/** What helps an account that pays over x402 where it is not what helps the others. */
+/** Advice for accounts that pay over x402, where it differs. */
 const ofWallets: Readonly<Record<string, Explanation>> = {
   insufficient_balance: {
     cause: 'The request could have cost more than the wallet’s credit.',

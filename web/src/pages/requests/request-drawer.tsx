@@ -22,7 +22,7 @@ import { explainCode } from './refusals.ts'
 import { paidTogether, settlementWords } from './settlement-words.ts'
 import { timelineOf } from './timeline.ts'
 
-/** One request, beside the log and with an address of its own. */
+/** One request, next to the log, with an address of its own. */
 export function RequestDrawer() {
   const { id } = useParams({ strict: false }) as { id: string }
   const navigate = useNavigate()

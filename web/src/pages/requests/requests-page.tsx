@@ -136,7 +136,7 @@ function isEmpty(pages: Pages | undefined): boolean {
   return pages?.every(({ data }) => data.length === 0) ?? false
 }
 
-/** A row that came live and was read again since stands once, in its latest form. */
+/** Removes duplicates: a row that arrived live and was loaded again appears once, in its latest version. */
 function merge(fresh: readonly LedgerRequest[], pages: Pages): readonly LedgerRequest[] {
   const read = pages.flatMap(({ data }) => data)
   const known = new Set(read.map(({ id }) => id))

@@ -16,7 +16,7 @@ const words: Readonly<Record<LedgerRequest['settlement']['state'], readonly [Mar
   unknown: ['pending', 'No clear answer from the gateway; checking again'],
 }
 
-/** How the charge of a request stands on chain. */
+/** The state of a request's charge on chain. */
 export function settlementWords({ status, settlement }: Settled): readonly [Mark, string] {
   if (status === 'held') return ['pending', 'Settles after the request ends']
   // A payment whose charges and refunds cancel out moves nothing: there is no transaction to wait for.

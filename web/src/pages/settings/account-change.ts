@@ -14,7 +14,7 @@ const changed = [
   'account-log',
 ]
 
-/** Changes something of the account; where a recent sign-in is needed, it is asked for and the change goes on. */
+/** Changes the account. If the change needs a recent sign-in, opens the sign-in and then continues. */
 export function useAccountChange<Input>(change: (input: Input) => Promise<unknown>, said: string) {
   const client = useQueryClient()
   const announce = useAnnounce()

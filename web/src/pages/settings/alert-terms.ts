@@ -1,7 +1,7 @@
 import type { Account, AlertRule } from '../../api/shapes.ts'
 import { isAmount } from '../keys/key-terms.ts'
 
-// Alert rules: between what a form holds, what the service takes, and words.
+// Alert rules: conversion between form fields, the API's input, and text.
 
 export function alertWords({ balance_below, days_below }: Account['alerts']): string {
   const limits = [
@@ -15,7 +15,7 @@ export function alertWords({ balance_below, days_below }: Account['alerts']): st
   return limits.length === 0 ? 'Low-balance warnings are off.' : `We’ll warn you when ${limits.join(' or ')}.`
 }
 
-/** The rules of the alerts panel: what is asked, and the unit. */
+/** The rules of the alerts panel: label and unit. */
 export const ruleWords: Readonly<Record<AlertRule['kind'], readonly [label: string, unit: string]>> = {
   balance_below: ['The balance falls below', 'USDC'],
   days_left: ['At the rate of the last 7 days, the balance lasts less than', 'days'],

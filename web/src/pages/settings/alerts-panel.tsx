@@ -11,7 +11,7 @@ import { Panel } from '../../ui/panel.tsx'
 import { useAccountChange } from './account-change.ts'
 import { type RuleForm, ruleBody, ruleFormOf, ruleProblem, ruleWords } from './alert-terms.ts'
 
-/** What the holder is warned of, and the address that alerts are mailed to. */
+/** The alert rules, and the address that alerts are mailed to. */
 export function AlertsPanel() {
   const rules = useQuery(alertRulesQuery)
   const email = useQuery(alertEmailQuery)
@@ -36,7 +36,7 @@ export function AlertsPanel() {
 
 function Rules({ rules }: { rules: readonly AlertRule[] }) {
   const client = useQueryClient()
-  // Only what was edited: the rest stays as the service has it, also when another window changes it.
+  // Only edited fields: the others keep the service's values, also when another window changes them.
   const [edits, setEdits] = useState<Readonly<Record<string, RuleForm>>>({})
   const formOf = (rule: AlertRule) => edits[rule.kind] ?? ruleFormOf(rule)
   const [tried, setTried] = useState(false)
@@ -47,7 +47,7 @@ function Rules({ rules }: { rules: readonly AlertRule[] }) {
       if (body !== undefined) await call('setAlertRule', { parameters: { kind: rule.kind }, body })
     }
     await client.invalidateQueries({ queryKey: alertRulesQuery.queryKey })
-    // What was typed since then is not saved yet.
+    // Input since then is not saved yet.
     setEdits((latest) => Object.fromEntries(Object.entries(latest).filter(([kind, form]) => form !== edits[kind])))
   }, 'Saved.')
   const submit = (event: FormEvent) => {

@@ -17,7 +17,7 @@ const systems = [
   ['Linux', /Linux/],
 ] as const
 
-/** `Chrome on Linux`: enough to know one's own sessions by; the whole text is for its title. */
+/** `Chrome on Linux`: enough to recognise your own sessions. The full text is in the title. */
 export function browserName(userAgent: string | null): string {
   if (userAgent === null) return 'Unknown browser'
   const find = (names: typeof browsers | typeof systems) => names.find(([, mark]) => mark.test(userAgent))?.[0]

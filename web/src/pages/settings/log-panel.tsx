@@ -7,7 +7,7 @@ import { Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
 import { logSentence } from './log-sentence.ts'
 
-/** Who did what and when, newest first. */
+/** The account log, newest first. */
 export function LogPanel() {
   const log = useInfiniteQuery(accountLogQuery)
   return (

@@ -24,7 +24,7 @@ const roleWords: Readonly<Record<Role, string>> = {
 const windowWords = { lifetime: 'in total', day: 'a day', week: 'a week', month: 'a month' } as const
 type Window = keyof typeof windowWords
 
-/** Who is a member of the account, and who was invited. */
+/** Members of the account, and invitations. */
 export function MembersPanel({ session }: { session: Session }) {
   const isAdmin = hasRole(session, 'admin')
   const members = useQuery(membersQuery)

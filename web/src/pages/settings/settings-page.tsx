@@ -108,7 +108,7 @@ function Profile({ session, account }: { session: Session; account: Account }) {
   )
 }
 
-/** What the other members see. */
+/** The name that other members see. */
 function YourName({ session }: { session: Session }) {
   const known = session.person?.name ?? ''
   const client = useQueryClient()

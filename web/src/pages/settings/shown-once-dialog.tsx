@@ -5,7 +5,7 @@ import { Dialog } from '../../ui/dialog.tsx'
 
 type Props = {
   readonly title: string
-  /** What the value is for. */
+  /** Purpose of the value. */
   readonly children: ReactNode
   readonly value: string
   readonly testId?: string

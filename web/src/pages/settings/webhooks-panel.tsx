@@ -50,7 +50,7 @@ const disabledWords: Readonly<Record<NonNullable<Webhook['disabled_reason']>, st
   by_owner: 'Disabled by you.',
 }
 
-/** Where events of the account are sent, and what was sent. */
+/** Webhook endpoints of the account and their deliveries. */
 export function WebhooksPanel() {
   const webhooks = useQuery(webhooksQuery)
   const [isAdding, setIsAdding] = useState(false)

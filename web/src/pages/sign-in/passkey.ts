@@ -57,7 +57,7 @@ async function answered(asked: Promise<Credential | null>): Promise<PublicKeyCre
     const credential = await asked
     if (credential !== null) return credential as PublicKeyCredential
   } catch (error) {
-    // The browser says the same for "declined", "timed out" and "none on this device", on purpose.
+    // The browser reports the same error for "declined", "timed out" and "none on this device", on purpose.
     if (!(error instanceof DOMException)) throw error
     if (error.name === 'InvalidStateError')
       throw new PasskeyError('This device already has a passkey for this account.')

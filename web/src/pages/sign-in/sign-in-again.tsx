@@ -9,7 +9,7 @@ const words = {
   recent: ['Confirm it is you', 'Please sign in again: this moves money or changes account access.'],
 } as const
 
-/** Over the page as it is: nothing that was typed is lost. */
+/** A dialog over the page: form input is not lost. */
 export function SignInAgain({
   reason,
   onDone,

@@ -42,7 +42,7 @@ export function SignInPage() {
   )
 }
 
-/** Like the token of a sign-in link, it stands after the #. It stays in the address: a page that is loaded again still has it. */
+/** Like the token of a sign-in link, it is in the fragment (after the #). It stays in the address, so that a reload still has it. */
 function readInvitation(): string | undefined {
   return new URLSearchParams(window.location.hash.slice(1)).get('invitation') ?? undefined
 }
@@ -61,7 +61,7 @@ function InvitationNotice({ invitation }: { invitation: string }) {
   )
 }
 
-/** For a person who is signed in already. */
+/** For a person who is already signed in. */
 function JoinAs({
   session,
   invitation,

@@ -12,7 +12,7 @@ const colours: Readonly<Record<Standing | 'gap', string>> = {
   gap: 'transparent',
 }
 
-/** One part over the last day: a bar for each five minutes. Read aloud, it is a percentage. */
+/** One part over the last day: a bar for each five minutes. Assistive software reads a percentage. */
 export function HistoryStrip({
   name,
   history,

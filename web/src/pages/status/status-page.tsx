@@ -106,7 +106,7 @@ function ServiceRows({ status }: { status: Status }) {
   )
 }
 
-/** What keeps the service from accepting requests, as it says itself. */
+/** Reasons why the service does not accept requests, as it reports them. */
 function Problems() {
   const { data } = useQuery(readinessQuery)
   const problems = Object.entries(data?.problems ?? {})

@@ -18,7 +18,7 @@ type Props = {
   series: readonly Series[]
   format: (value: number) => string
   formatAxis?: (value: number) => string
-  /** What the whole range has of one series, for its chip; lines have none. */
+  /** The sum of a series over the range, for its chip; lines have none. */
   totals?: boolean
 }
 
