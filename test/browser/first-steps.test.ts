@@ -88,7 +88,7 @@ test('the sandbox bar says what the latest action did, a failed one too', async 
 
 test('the printed link signs in once, by opening it', async () => {
   const page = await dashboard.open()
-  // The page asks who is signed in while it signs in. On a slow machine the older answer, nobody, comes last.
+  // The page reads the session while it signs in. On a slow machine the older response, without a session, arrives last.
   const signedIn = page.waitForResponse('**/api/auth/link')
   const holdBack = async (route: Route) => {
     const response = await route.fetch()

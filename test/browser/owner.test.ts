@@ -5,7 +5,7 @@ import { dashboardSuite } from './dashboard.ts'
 import { openAccountWithPasskey } from './person.ts'
 import { installWallet } from './wallet.ts'
 
-// As where money is real: an owner address that nobody has confirmed waits for a day.
+// As on a real chain: an unconfirmed owner address becomes usable after a day.
 
 const dashboard = dashboardSuite({ OWNER_COOLDOWN: String(24 * 3_600_000) })
 const owner = '0x70997970C51812dc3A010C7d01b50e0d17dc79C8'

@@ -30,7 +30,7 @@ const call = { id: 'call_1', type: 'function', function: { name: 'f', arguments:
 const image = { type: 'image_url', image_url: { url: 'https://example.com/a.png' } }
 const audio = { type: 'input_audio', input_audio: { data: '', format: 'wav' } }
 
-// Each row: what is wrong, the body, and the status, code and place that the customer is told.
+// Each row: the error, the body, and the status, code and parameter of the response.
 const refusals: readonly (readonly [string, unknown, number, string, string | null])[] = [
   ['malformed JSON', '{"messages": [', 400, 'invalid_json', null],
   ['a JSON array', '[]', 400, 'invalid_json', null],

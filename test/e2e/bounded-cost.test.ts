@@ -35,7 +35,7 @@ before(async () => {
     const kind = kinds[Number(searchParams.get('kind'))]!
     return { url, title: 'A page', text: kind.repeat(Number(searchParams.get('words'))), truncated: false }
   }
-  // Ten requests at once are quoted at two USDC, when all of them draw the dear model and long answers.
+  // Ten concurrent requests are quoted at two USDC if all of them use the expensive model and long answers.
   service = await startTestService({
     upstreamUrl: model.url,
     web: web.tools,
@@ -115,7 +115,7 @@ async function overQuestions(
   )
 }
 
-/** The charge is the honest cost to the unit: where a limit had to cut it, somebody else would have paid the difference. */
+/** The charge is the real cost to the atomic unit. If a limit had reduced it, the operator would have paid the difference. */
 async function ask(account: TestAccount, asked: Question, tools: object) {
   const { rounds, padding, tokens, parallel, ...parameters } = asked
   const script = rounds.map((calls, index) => `[sandbox:round ${index + 1}]${calls.join('')}`).join('')

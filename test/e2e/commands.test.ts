@@ -304,7 +304,7 @@ test('a customer logs in with a key, and the command is about that service until
   }
 })
 
-// In the wrong folder an audit once made new books, found them right and said so.
+// In the wrong folder an audit once created a new, empty ledger and reported it as correct.
 test('a command in a folder without a service says so, and leaves nothing there', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'penny-elsewhere-'))
   try {

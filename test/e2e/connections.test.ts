@@ -97,7 +97,7 @@ function answer(exchange: UpstreamExchange): void {
 type Line = {
   readonly socket: Socket
   readonly received: string
-  /** Resolves when these words have come so many times; fails when the connection is closed before. */
+  /** Resolves when these words have arrived this many times; fails if the connection is closed before. */
   until(words: string, times?: number): Promise<void>
 }
 

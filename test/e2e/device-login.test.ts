@@ -11,7 +11,7 @@ import { DashboardClient, type Json, signInNew } from '../support/dashboard-clie
 import { answers, completed, created, text } from '../support/scripted-upstream.ts'
 import { serviceSuite } from '../support/suites.ts'
 
-// `penny login URL` without a key: a terminal asks, a person who is signed in answers, the terminal gets a key once.
+// `penny login URL` without a key: a terminal requests a key, a signed-in person confirms it, the terminal gets the key once.
 
 const suite = serviceSuite({ TRUST_PROXY: '1' })
 

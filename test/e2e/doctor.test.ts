@@ -37,7 +37,7 @@ function assertFound(findings: readonly Finding[], check: string, detail: RegExp
   assert.match(found.remedy ?? '', remedy)
 }
 
-/** Somebody else's server. */
+/** A foreign server. */
 async function listen(answer: (incoming: IncomingMessage, outgoing: ServerResponse) => void): Promise<number> {
   const server = createServer(answer)
   server.listen(0, '127.0.0.1')
@@ -46,7 +46,7 @@ async function listen(answer: (incoming: IncomingMessage, outgoing: ServerRespon
   return (server.address() as AddressInfo).port
 }
 
-/** A node of a chain with this number, on which nothing has code and nobody has money. */
+/** A node of a chain with this number, without contracts and balances. */
 async function startNode(chainId: number): Promise<string> {
   const results: Readonly<Record<string, string>> = {
     eth_chainId: `0x${chainId.toString(16)}`,

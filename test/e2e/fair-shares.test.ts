@@ -146,7 +146,7 @@ test('a key whose requests are all refused is slowed down, unread, and neither a
   })
   upstream.answer = answers(created, text('Hi'), completed())
   const told = new Map<number, number>()
-  // More at once than may wait for a turn. A body of another kind than JSON is refused with 415 once somebody looks at it.
+  // More than may wait concurrently. A body that is not JSON is refused with 415 when it is parsed.
   const strike = async () => {
     while ((told.get(429) ?? 0) < 40) {
       const answer = await fetch(`${service.baseUrl}/chat/completions`, {

@@ -12,7 +12,7 @@ import { until } from '../support/until.ts'
 const calls = exampleCount('FLAKY_CALLS', { short: 200, all: 500 })
 const isLong = process.env.FLAKY_CALLS !== undefined
 const seed = seedOf('FLAKY_SEED')
-// The SDK waits seconds before a retry: many at once keep the run short.
+// The SDK waits seconds before a retry: concurrent requests keep the run short.
 const atOnce = 100
 
 let service: TestService

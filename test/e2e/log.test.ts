@@ -137,7 +137,7 @@ async function everyKindOfRequest(baseUrl: string): Promise<void> {
   })
 }
 
-/** Everything that decides who may spend the account's money, and where it goes. */
+/** All events that change access to the account's money, or its withdrawal address. */
 async function everyKindOfDeed(origin: string): Promise<Visit> {
   const client = new DashboardClient({ origin })
   const { account } = await client.post('/api/auth/local')

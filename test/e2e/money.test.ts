@@ -45,7 +45,7 @@ test('an answer says what was held and charged, and its ledger row adds up to th
 
 test('a conversation longer than the model reads is refused by our own count, and nothing is held', async () => {
   const { apiKey } = await service.openAccount('25')
-  // Each costs less than what may be in flight: nothing but the model's limit stands against them.
+  // Each costs less than what may be in flight: only the model's limit applies.
   const body = (words: number) => ({ messages: [{ role: 'user', content: 'penny '.repeat(words) }], max_tokens: 16 })
   const answer = await postChat(service, apiKey, body(401_000))
   const { error } = (await answer.json()) as { error: { code: string; param: string; message: string } }

@@ -32,7 +32,7 @@ const sequences = exampleCount('PAID_SEQUENCES', { short: 400, all: 2_000 })
 const sequencesPerAccount = 20
 const atOnce = 10
 
-/** What the model is told to do: it reads its part from the prompt. */
+/** Instructions to the model, which it reads from the prompt. */
 type Plan = {
   /** Rounds that call one of our tools, before the one that answers. */
   readonly tools: readonly ('web_search' | 'web_fetch')[]
@@ -101,7 +101,7 @@ const sequence: fc.Arbitrary<Sequence> = fc.record({
   steps: fc.array(step, { minLength: 1, maxLength: 5 }),
 })
 
-/** Of a customer who leaves before any output, again and again. */
+/** For a customer that repeatedly disconnects before any output. */
 const impatient: fc.Arbitrary<Sequence> = sequence.map(({ plans: [first, second], steps }) => ({
   plans: [
     { ...first, isSilent: true },

@@ -108,7 +108,7 @@ test('withdrawals after the copy are booked from the chain: what the owner was p
   assert.equal((await send(third, apiKey)).status, 200)
   await settled(third)
   await penny(house, copyUrl, 'audit')
-  // Once more from the same copy: what is booked is not booked again.
+  // Again from the same copy: entries that exist are not added twice.
   await third.database.query("insert into chain_cursors (name, block) values ('recover from', 0)")
   await penny(house, copyUrl, 'recover', '--freeze')
   const again = JSON.parse((await penny(house, copyUrl, 'recover', '--json')).stdout)

@@ -415,7 +415,7 @@ test('a checkpoint has no output that only a retry waits for: a crash does not c
   await until(async () => (await heldBy(account)) === 0)
 })
 
-/** So much that no second one may be in flight beside it. */
+/** So expensive that the in-flight cap admits no second one. */
 const dear = { ...question, model: 'gpt-6-astra', max_tokens: 30_000 }
 
 test('the retry of a refused request is a new request, whatever equal requests run or ran', async () => {
@@ -518,7 +518,7 @@ async function ask(node: TestService, account: TestAccount, body: object, header
   return { answer, body: await answer.text() }
 }
 
-/** Begins a stream, reads a little of it and hangs up. */
+/** Begins a stream, reads a little and disconnects. */
 async function cutStream(node: TestService, account: TestAccount, headers: Record<string, string>) {
   const begun = nextExchange()
   const controller = new AbortController()
@@ -585,7 +585,7 @@ async function deleteKeys(account: TestAccount): Promise<void> {
   await service.database.query('delete from replays where account_id = $1', [account.id])
 }
 
-/** What is left after everything that is not in use was collected. */
+/** Heap and buffers in use, after a garbage collection. */
 function memoryInUse(): number {
   setFlagsFromString('--expose-gc')
   const collect = runInNewContext('gc') as () => void
@@ -622,7 +622,7 @@ function answering(content: string): (exchange: UpstreamExchange) => void {
   }
 }
 
-/** What each request was charged, less what was refunded of it; 0 while it is open. */
+/** The charge of each request less its refund; 0 while it is open. */
 async function chargesOf(account: TestAccount): Promise<string[]> {
   const rows = await service.database.query<{ charged: bigint }>(
     `select r.charged - (select coalesce(sum(j.amount), 0) from adjustments j where j.request_id = r.id)::bigint as charged

@@ -144,7 +144,7 @@ function openTeam(): Promise<Team> {
   return made
 }
 
-/** Its clock stands still and its rates are its own: every route can be asked for. */
+/** A service with a stopped clock and rate limits of its own, so that every route can be called. */
 function openGate(): Gate {
   const { database, origin } = suite.service
   const keys = new KeyFinder({ database, now: () => 0 })

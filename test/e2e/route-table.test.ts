@@ -6,7 +6,7 @@ import { contracts } from '../../src/openapi/contracts/all.ts'
 import { DashboardClient, signInNew } from '../support/dashboard-client.ts'
 import { serviceSuite } from '../support/suites.ts'
 
-// Over the whole table of routes: a route that is added stands under these promises without a word.
+// Over the whole table of routes: these tests apply to new routes automatically.
 
 const suite = serviceSuite({ TRUST_PROXY: '1' })
 const requestId = `req_0198f0c2a1b270008${'0'.repeat(15)}`
@@ -96,7 +96,7 @@ test('garbage in any place is refused cleanly, never with a 500', async () => {
     '1e400',
   ]
   for (const contract of contracts.filter(({ operation }) => operation !== 'signOut')) {
-    // Somebody new for each, whose rate is not used up.
+    // A new caller for each, whose rate limit is not used up.
     const client = await signInNew(suite.service, '1')
     for (const text of garbage) {
       const body = Object.fromEntries(bodyNames(contract).map((name) => [name, text]))

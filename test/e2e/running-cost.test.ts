@@ -50,7 +50,7 @@ test('a stream with include_cost reports its cost with the first output, in a ch
   end()
   const rest = await Array.fromAsync(frames)
   assert.equal(rest.at(-1), 'data: [DONE]')
-  // Less than a second has passed, or the cost has not changed: whatever is told, nothing of it comes behind the end.
+  // Within a second, or while the cost has not changed, no line is sent. None may follow the end.
   assert.equal(costOf(rest.at(-2)!), undefined)
 })
 

@@ -281,7 +281,7 @@ test('a window that shows another person than the session has changes nothing of
   await refused('POST', '/api/auth/invitation/accept', { token: 'x' })
   await refused('POST', '/api/session/account', { account_id: accountId })
   await refused('DELETE', '/api/membership')
-  // The sign-in page shows nobody, and offers a new account.
+  // The sign-in page shows no session, and offers a new account.
   await refused('POST', '/api/auth/passkey/register', { credential }, { 'x-router-person': 'none' })
   const [{ passkeys } = { passkeys: -1 }] = await database.query<{ passkeys: number }>(
     'select count(*)::int as passkeys from passkeys where person_id = $1',

@@ -169,7 +169,7 @@ test('keepalive comments are sent during silence, and are not output', async () 
   assert.equal(Number((await endedRow(impatient, account)).charged_atomic), countedInput + 5 * 3)
 })
 
-// Bytes of deltas that the upstream would write if nobody stopped it, in pieces that carry their number.
+// Bytes of deltas that the upstream would write if nobody stopped it, in numbered pieces.
 const plenty = 200_000_000
 const pieceLength = 4_000
 const piece = (number: number) => String(number).padEnd(pieceLength, ' penny')
@@ -367,7 +367,7 @@ function refuse({ outgoing }: UpstreamExchange, status: number): void {
 /** How much the upstream was able to write, as it goes on. */
 type Pouring = { bytes: number; pieces: number }
 
-/** Writes deltas as fast as they are taken, and no faster, until there are so many bytes or nobody is left to take them. */
+/** Writes deltas as fast as they are taken, and no faster, until this many bytes are written or the reader is gone. */
 async function pourOut(
   exchange: UpstreamExchange,
   pour: Pouring,

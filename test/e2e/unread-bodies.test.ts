@@ -129,7 +129,7 @@ test('a customer with money is served with the largest body, whatever was refuse
   assert.equal((await postChat(service, account.apiKey, { ...hi, messages, metadata })).status, 200)
 })
 
-/** Sends the head of a body and a few bytes of it, and no more. */
+/** Sends the request head and the first bytes of the body only. */
 function beginUpload(t: TestContext, account: TestAccount, bytes: number) {
   const upload = request(`${suite.service.baseUrl}/chat/completions`, {
     method: 'POST',

@@ -77,7 +77,7 @@ async function refusingPasswords(t: TestContext): Promise<number> {
   )
 }
 
-// A newcomer must not wait for a database before being told that the port is taken.
+// A taken port must be reported immediately, without waiting for the database.
 test('a start whose port or data folder is unavailable is refused in one line, before anything is created', async (t) => {
   const port = await listen(t, createServer())
   await assertOneLine(

@@ -330,7 +330,7 @@ test('an endpoint that answers 410 or fails for three days is disabled, and othe
   assert.equal(JSON.parse(dead.received.at(-1)!.body).data.name, 'four')
 })
 
-/** Writes so many events of a type into an account that is watched, as the ledger does. */
+/** Writes this many events of a type into a watched account, as the ledger does. */
 async function flood({ accountId }: { readonly accountId: string }, type: string, count: number): Promise<void> {
   const { database } = suite.service
   const [row] = await database.query<{ partition: number }>('select partition from accounts where id = $1', [accountId])

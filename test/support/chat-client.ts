@@ -28,7 +28,7 @@ export function callChat(
     headers: { authorization: `Bearer ${account.apiKey}`, 'content-type': 'application/json', ...options.headers },
   })
   const answer = once(outgoing, 'response').then(([incoming]) => incoming as IncomingMessage)
-  // Whoever leaves before the head has come does not wait for it.
+  // A client that disconnects before the head arrives does not wait for it.
   answer.catch(() => {})
   outgoing.on('error', () => {})
   outgoing.end(JSON.stringify(body))
@@ -93,7 +93,7 @@ export async function readContent(frames: AsyncGenerator<string>, length: number
   return content
 }
 
-/** The account's rows, oldest first, once there are so many and every one of them has its end in the ledger. */
+/** Waits until the account has this many rows, all ended, and returns them, oldest first. */
 export async function endedRows(service: TestService, account: TestAccount, count: number): Promise<RequestBody[]> {
   for (;;) {
     const rows = await service.database.query<{ id: string; status: string }>(

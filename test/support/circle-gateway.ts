@@ -81,7 +81,7 @@ export class CircleGateway {
   /** What it keeps of a withdrawal on top of what it pays, and what it says beforehand that it may keep. */
   fee = 0n
   feeEstimate = 0n
-  /** Whether it tells of a withdrawal what it kept. */
+  /** Whether its answer about a withdrawal contains the fee. */
   tellsFees = true
   readonly #terms: SigningTerms
   readonly #available = new Map<Address, bigint>()
@@ -288,7 +288,7 @@ export class CircleGateway {
     return { status: 200, body: { body: [{ burnIntent: intent }], fees: this.#fees(this.feeEstimate) } }
   }
 
-  /** Half of it for gas, the rest for the one who pays out. */
+  /** Half of the fee is for gas, the rest for the party that pays out. */
   #fees(fee: bigint) {
     const baseFee = fee / 2n
     const perIntent = [{ domain: this.#terms.gatewayDomain, baseFee: format(baseFee), transferFee: '0' }]

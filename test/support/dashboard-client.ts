@@ -3,13 +3,13 @@ import { randomInt } from 'node:crypto'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import type { TestService } from './service.ts'
 
-/** A browser as far as the service can tell: it keeps its cookie and says where its requests come from. */
+/** Behaves like a browser: keeps its cookie and sends the origin of its requests. */
 export class DashboardClient {
   readonly origin: string
   /** Of a network of its own, so that tests are not counted together; the service must trust what it says (TRUST_PROXY). */
   readonly address = `127.${randomInt(1, 255)}.${randomInt(1, 255)}.${randomInt(1, 255)}`
   cookie: string | undefined
-  /** Every body it was sent, for those who look for what must not be in any. */
+  /** All response bodies, for tests that search them for secrets. */
   readonly bodies: string[] = []
 
   constructor({ origin }: Pick<TestService, 'origin'>) {
@@ -88,7 +88,7 @@ export async function signedMessage(
   return { message, signature: await wallet.signMessage({ message }) }
 }
 
-/** Somebody new, signed in with a wallet, with money and nothing else. */
+/** A new person, signed in with a wallet, whose account has only money. */
 export async function signInNew(service: TestService, balance = '0'): Promise<DashboardClient & { accountId: string }> {
   const client = new DashboardClient(service)
   const { account } = await client.post('/api/auth/wallet', await signedMessage(client, createWallet()))

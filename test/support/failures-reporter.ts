@@ -5,7 +5,7 @@ import { stripVTControlCharacters } from 'node:util'
 // A reporter for `node --test` beside its own: what failed and nothing else, so that `npm test` can end with it. Whoever
 // reads only the last lines of a run, as most keepers of logs do, must find there why it failed.
 
-/** The stack of an assertion is long below, and its comparison can be: what is cut here stands whole where the test ran. */
+/** Stacks and comparisons of assertions can be long. They are cut here; the output of the test has them in full. */
 const linesMax = 24
 
 export default async function* failures(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
@@ -21,7 +21,7 @@ export default async function* failures(events: AsyncIterable<TestEvent>): Async
   }
 }
 
-/** A property of fast-check has the reason as its cause, below an example that can be long: both are told. */
+/** A property of fast-check has the reason as its cause, below an example that can be long: reports both. */
 function reasonOf(error: Error): string {
   const { stack, message, cause } = error.cause instanceof Error ? error.cause : error
   const told = textOf(stack ?? message)

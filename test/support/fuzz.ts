@@ -86,7 +86,7 @@ async function send(pool: Pool, account: TestAccount, { body, headers, delivery 
   return { status: answer.statusCode, headers: answer.headers, text: await answer.body.text() }
 }
 
-/** Announces the whole body, sends a part of it, and hangs up. */
+/** Announces the whole body, sends a part, and disconnects. */
 async function giveUp(service: TestService, account: TestAccount, { body, headers }: FuzzedRequest): Promise<void> {
   const socket = connect(Number(new URL(service.origin).port), 'localhost')
   const lines = Object.entries({ ...headers, authorization: `Bearer ${account.apiKey}` }).map((line) => line.join(': '))

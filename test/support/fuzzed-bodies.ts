@@ -5,7 +5,7 @@ export type FuzzedRequest = {
   readonly delivery: Delivery
 }
 
-/** At once, in chunks of unknown total length, or given up before its end. */
+/** In one piece, in chunks of unknown total length, or aborted before its end. */
 export type Delivery = 'whole' | 'chunked' | 'cut'
 
 /** The request of this number: the same seed and number always give the same one. */
@@ -155,7 +155,7 @@ const validBodies: readonly object[] = [
   },
 ]
 
-/** Where a value stands in a body. */
+/** The path of a value in a body. */
 type Place = { readonly parent: Json[] | { [name: string]: Json }; readonly key: string | number }
 
 function changeOne(body: Json, dice: Dice): void {

@@ -22,7 +22,7 @@ import { untilFits } from './until.ts'
 
 export const payer = account('payer')
 
-/** A gateway whose node can be made to fail, and somebody who pays through it. */
+/** A gateway whose node can be made to fail, and a payer. */
 export type Line = {
   readonly bench: GatewayBench
   readonly proxy: RpcProxy

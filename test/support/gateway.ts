@@ -95,7 +95,7 @@ export async function sendCall(chain: ChainServer, from: PrivateKeyAccount, to: 
   return hash
 }
 
-/** What the contract says somebody can spend. */
+/** The spendable balance of a depositor, read from the contract. */
 export async function onChain({ chain, wallet }: GatewayBench, address: Address): Promise<bigint> {
   const args = [usdc, address] as const
   return publicClient(chain.url).readContract({
@@ -167,7 +167,7 @@ export async function paymentBody(wallet: Address, payer: PrivateKeyAccount, cha
   }
 }
 
-/** Whatever of it a test asks for: the assertions say what it must be. */
+/** Fields that tests read; assertions check them. */
 // biome-ignore lint/suspicious/noExplicitAny: an answer of any shape
 export type AnswerBody = Record<string, any>
 
@@ -206,7 +206,7 @@ export async function ended(url: string, id: string) {
   )
 }
 
-/** Waits until the gateway has seen so much of a depositor's money; in decimal text. */
+/** Waits until the gateway has seen this balance of a depositor; in decimal text. */
 export async function untilBalance(url: string, address: Address, balance: string): Promise<void> {
   await untilFits(
     () => balanceOf(url, address),

@@ -1,6 +1,6 @@
 import { answerQuestions } from '../../src/tools/page-channel.ts'
 
-// Stands in for page-worker.ts after a page has taken over the parser: does what the page says. Only tests start it.
+// Replaces page-worker.ts as if a page had taken over the parser: obeys the page. Only tests start it.
 
 type Order = {
   readonly do: 'attack' | 'echo' | 'hang' | 'wait' | 'crash' | 'exit' | 'babble' | 'flood' | 'lie' | 'stall' | 'linger'
@@ -12,7 +12,7 @@ export type Targets = { readonly socket: string; readonly port: number; readonly
 const loadMs = 1_500
 
 answerQuestions(async (kind) => {
-  // A PDF stands for code that takes long to load.
+  // A PDF simulates code that takes long to load.
   if (kind === 'pdf') await new Promise((resolve) => setTimeout(resolve, loadMs))
   return async ({ body }) => {
     const order = JSON.parse(Buffer.from(body).toString()) as Order

@@ -77,7 +77,7 @@ const retry = fc.nat(1_000).map((die) =>
       const refunded = await serveAgain(database, holds, payer, [earlier.requestId, attempt.charged])
       const isServed = model.expectPlace(m, attempt.charged) === 'held'
       if (isServed) model.expectEnd(m, m.nextRequest, attempt.charged)
-      // Nothing is given back of the retry itself: its hold is not kept.
+      // Nothing of the retry itself is refunded: its hold is not kept.
       if (isServed) m.ended.pop()
       m.nextRequest += 1
       assert.equal(refunded, isServed ? model.expectRefund(m, attempt, attempt.charged) : undefined)
@@ -334,7 +334,7 @@ export async function voidAll(m: Model, real: Real): Promise<void> {
   }
 }
 
-/** The books have the numbers of the model, and the model's chain has what they owe. */
+/** The ledger's numbers are those of the model, and the model's chain holds what the ledger owes. */
 export async function compareAccount(m: Model, { database, payer }: Real): Promise<void> {
   const [row] = await database.query<Record<string, bigint | boolean>>(
     `select gateway, credit, held, gateway + credit - extended as spendable, charged, given_back, withdrawn, entries, payments, covered,

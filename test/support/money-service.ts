@@ -101,7 +101,7 @@ export async function accountNow({ service }: MoneyService, { partition, id }: A
   return (await findAccount(service.database, partition, id))!
 }
 
-/** A wallet of a stranger, with test USDC and gas: a plain script, as any exchange runs. */
+/** A wallet outside the service, with test USDC and gas, driven by a plain script, as an exchange does. */
 export async function openWallet(money: MoneyService, amount: string) {
   const account = privateKeyToAccount(generatePrivateKey())
   if (parse(amount) > 0n) await money.sandbox.faucet(account.address, parse(amount))

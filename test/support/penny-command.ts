@@ -30,7 +30,7 @@ export type PennyCommand = {
 type PennyOptions = {
   /**
    * Only the first `run` of each command has a process of its own, which must end. The next ones share a process, one after the other,
-   * and take no time to load: not for tests that run two commands at once.
+   * and take no time to load: not for tests that run two commands concurrently.
    */
   readonly keepsProcess?: boolean
 }

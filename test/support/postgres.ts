@@ -42,7 +42,7 @@ export async function testDatabase(options: { migrations?: string; poolMax?: num
   const clone = `create database ${name} template ${template} strategy file_copy`
   await onAll(server, (client) => client.query(clone))
   const url = withDatabase(server, name)
-  // A test that asks a thousand things at once, on a machine with little time for it, waits.
+  // A test with a thousand concurrent queries waits on a loaded machine.
   const patience = { connectMaxMs: replyMaxMs, statementMaxMs: replyMaxMs }
   const database = openDatabase({ url, poolMax, applicationName: 'test', ...patience })
   inUse += 1
@@ -81,7 +81,7 @@ async function ensureTemplate(server: string, migrations: string): Promise<strin
 }
 
 async function makeTemplate(client: pg.Client, from: string, name: string): Promise<void> {
-  // Nobody may be connected to a template while it is copied, and a worker of Citus always is.
+  // A template cannot be copied while a connection to it is open, and a worker of Citus always has one.
   await client.query(`alter database ${from} with allow_connections false`)
   await client.query('select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = $1', [from])
   await client.query(`alter database ${from} rename to ${name}`)
@@ -136,7 +136,7 @@ after(async () => {
   if (inUse === 0) await (await own)?.stop()
 })
 
-/** Servers of test files that were killed: nobody else will ever stop them. */
+/** Stops servers of test files that were killed. */
 async function removeAbandoned(): Promise<void> {
   for (const name of await readdir(tmpdir())) {
     const starter = name.startsWith(folderPrefix) ? Number.parseInt(name.slice(folderPrefix.length), 10) : Number.NaN

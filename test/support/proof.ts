@@ -8,7 +8,7 @@ const folder = fileURLToPath(new URL('../../docs/proof/', import.meta.url))
 
 export type Facts = Readonly<Record<string, unknown>>
 
-/** Writes down what a run has come to, also on its way: the last note stands. */
+/** Writes the results of a run, also while it runs: each note replaces the one before. */
 export function recordProof(name: string, facts: Facts): void {
   mkdirSync(folder, { recursive: true })
   const note = {
@@ -21,7 +21,7 @@ export function recordProof(name: string, facts: Facts): void {
   writeFileSync(`${folder}${name}.json`, `${JSON.stringify(note, null, 2)}\n`)
 }
 
-/** What was last written down; undefined when nothing was. */
+/** The last note; undefined if there is none. */
 export function readProof<Note extends Facts>(name: string): Note | undefined {
   try {
     return JSON.parse(readFileSync(`${folder}${name}.json`, 'utf8')) as Note
@@ -31,7 +31,7 @@ export function readProof<Note extends Facts>(name: string): Note | undefined {
   }
 }
 
-/** A line for every so many of something, with the pace; for runs that nobody watches. */
+/** Prints a progress line with the rate after each of `lines` equal parts, for unattended runs. */
 export function progressLines(what: string, total: number, lines = 50): (done: number) => void {
   const startedMs = performance.now()
   const every = Math.max(1, Math.floor(total / lines))

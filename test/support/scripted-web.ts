@@ -2,7 +2,7 @@ import { type FetchedPage, FetchFailedError } from '../../src/tools/web-fetch.ts
 import { SearchFailedError, type SearchResult } from '../../src/tools/web-search.ts'
 import type { WebTools } from '../../src/tools/web-tools.ts'
 
-/** A web that is what the test says, and remembers what was asked of it. */
+/** A web whose pages the test defines. Records its requests. */
 export type ScriptedWeb = {
   readonly tools: WebTools
   readonly queries: string[]

@@ -55,7 +55,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     // The sandbox model speaks both protocols: client suites run over each of them.
     UPSTREAM_PROTOCOL: process.env.TEST_UPSTREAM_PROTOCOL,
     LOG_LEVEL: 'silent',
-    // Nothing settles here: the money of these tests is credited by hand, and as much of it may be unsettled as there is.
+    // Nothing settles here: the money of these tests is credited by hand, and all of it may be unsettled.
     ROLES: 'web',
     // On every machine, however many cores it has.
     WEB_PROCESSES: '1',
@@ -147,7 +147,7 @@ export type CostLine = {
   readonly results?: number
 }
 
-/** The body of a request whose model is given nothing but the question: its input is known to the token. */
+/** The body of a request whose model gets only the question, so that its number of input tokens is known. */
 export const withoutTools = { web_search: false, web_fetch: false }
 
 /** The sum of a row's lines, rounded up once; written here again, since it is what we promise. */

@@ -206,7 +206,7 @@ export async function ownedOf({ database }: SettlementBench, { partition, id }: 
   return row!.owned
 }
 
-/** Charged, less what was given back and what is paid on chain. Below 0 the seller owes it. */
+/** Charges, less refunds and payments on chain. Negative: the seller owes it. */
 export async function unsettledOf({ database }: SettlementBench, { partition, id }: BenchAccount): Promise<bigint> {
   const [row] = await database.query<{ unsettled: bigint }>(
     'select charged - given_back - paid as unsettled from accounts where partition = $1 and id = $2',

@@ -6,7 +6,7 @@ import { type TestDatabase, testDatabase } from './postgres.ts'
 import { type ScriptedUpstream, startScriptedUpstream } from './scripted-upstream.ts'
 import { startTestService, type TestService } from './service.ts'
 
-/** A ledger for the tests of one file. When they are done its books must balance and nothing may be held. */
+/** A ledger for the tests of one file. After them it must balance, without open holds. */
 export function ledgerSuite(): { readonly database: Database } {
   let ledger: TestDatabase | undefined
   before(async () => {
