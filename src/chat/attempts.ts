@@ -3,6 +3,8 @@ import type { Payer } from '../ledger/hold-calls.ts'
 import type { RequestId } from '../ledger/request-id.ts'
 import { type AttemptHead, Recorder, type Recording } from './recording.ts'
 
+// Joins: the running attempts of this node, their grace periods, and their answers for a minute (docs/operations/retry.md).
+
 /** How long an attempt continues without a client, so that a retry can join it. */
 export type Grace = { readonly beforeOutputMs: number; readonly afterOutputMs: number }
 

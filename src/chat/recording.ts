@@ -3,6 +3,8 @@ import type { RequestUsage } from '../ledger/hold-calls.ts'
 import type { RequestId } from '../ledger/request-id.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
+// Replays: how an answer is recorded and stored as text (docs/operations/retry.md).
+
 /** Metadata of an answer, known before it begins. */
 export type AttemptHead = {
   readonly requestId: RequestId

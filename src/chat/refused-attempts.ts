@@ -1,3 +1,5 @@
+// Retries of free refusals are new requests (docs/operations/retry.md).
+
 /** Attempts that look the same: one API key, one body, one `x-stainless-retry-count`. */
 export type RefusedAttempt = { readonly keyId: string; readonly bodyHash: bigint; readonly retryCount: number }
 

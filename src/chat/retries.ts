@@ -21,6 +21,8 @@ import { type Attempt, Attempts, type Grace } from './attempts.ts'
 import { type AttemptHead, type Recording, readRecording, writeRecording } from './recording.ts'
 import { type RefusedAttempt, RefusedAttempts } from './refused-attempts.ts'
 
+// Decides whether a retry joins, waits, is replayed or is served (docs/operations/retry.md).
+
 /** The fields that mark a request as a retry, or as one that may be retried. */
 export type RetryMarks = {
   readonly payer: Payer

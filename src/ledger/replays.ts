@@ -8,6 +8,8 @@ import type { Payer } from './hold-calls.ts'
 import { isAlive } from './nodes.ts'
 import { earliestRequestIdSql, type RequestId } from './request-id.ts'
 
+// Claims of retry keys, stored answers, and refunds of attempts that a retry replaced (docs/operations/retry.md).
+
 /** Identifies the request that several attempts share. */
 export type ReplayKey = {
   readonly payer: Payer
