@@ -1,5 +1,6 @@
--- Logs refused requests: at most 100 a minute per key; the hourly sums count all of them. Models that are on no price list are
--- counted without a name, so that a caller cannot fill the table with names.
+-- Logs refused requests: at most 100 a minute per key, and 1,000 per account or 100 if it never deposited, because keys and accounts
+-- are free. The hourly sums count all of them. Models that are on no price list are counted without a name, so that a caller cannot
+-- fill the table with names.
 create function record_refusals(p_partition smallint, p_node uuid, p_account_ids uuid[], p_calls refusal_call[]) returns void
 language plpgsql
 set lock_timeout = '200ms'
@@ -19,11 +20,18 @@ begin
   v_stored := find_stored(p_partition, array(select c.id from unnest(p_calls) as c order by c.id));
   select array_agg(c order by c.id) into v_new from unnest(p_calls) as c where c.id <> all (v_stored);
 
+  -- What the keys of an account had logged of this minute is at most the sum of their counts, up to 100 each.
   select array_agg(row(n.id, n.account_id, n.key_id, n.model, n.stream, n.max_tokens, n.error_code)::refusal_call order by n.id)
     into v_logged
-    from (select c.*, row_number() over (partition by c.key_id order by c.id) as number from unnest(v_new) as c) n
-    left join api_keys k on k.partition = coalesce(p_partition, k.partition) and k.id = n.key_id
-   where n.number + case when k.refusals_from = v_minute then k.refusals else 0 end <= 100;
+    from (select c.*, row_number() over (partition by c.account_id order by c.id) as of_account
+            from (select x.*, row_number() over (partition by x.key_id order by x.id) as of_key from unnest(v_new) as x) c
+            left join api_keys k on k.partition = coalesce(p_partition, k.partition) and k.id = c.key_id
+           where c.of_key + case when k.refusals_from = v_minute then k.refusals else 0 end <= 100) n
+    join accounts a on a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids) and a.id = n.account_id
+    left join (select k.account_id as id, sum(least(k.refusals, 100)) as count from api_keys k
+                where k.partition = coalesce(p_partition, k.partition) and k.account_id = any (p_account_ids) and k.refusals_from = v_minute
+                group by k.account_id) s on s.id = n.account_id
+   where n.of_account + coalesce(s.count, 0) <= case when a.deposited > 0 then 1000 else 100 end;
 
   insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, error_code, created_at, ended_at)
     select coalesce(p_partition, partition_of(n.id)), n.id, n.account_id, n.key_id, p_node, 'refused', n.model, n.stream, n.max_tokens, n.error_code, v_now, v_now
@@ -47,7 +55,7 @@ begin
       select row(c.account_id, 'request.refused', jsonb_build_object('id', 'req_' || replace(c.id::text, '-', ''), 'key_id', c.key_id,
                'model', c.model, 'error_code', c.error_code))::event_call
         from unnest(v_logged) as c order by c.id));
-    perform report_limits_reached(p_partition, array(select distinct c.key_id from unnest(v_logged) as c
+    perform report_limits_reached(p_partition, array(select distinct c.key_id from unnest(v_new) as c
                                                     where c.error_code = 'key_limit_exceeded'), v_now);
   end if;
 end $$;

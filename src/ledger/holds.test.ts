@@ -456,6 +456,50 @@ test('beyond a hundred refusals a minute a key’s refusals are counted, not wri
   ])
 })
 
+// An account may have a thousand keys, and accounts are free.
+test('an account logs at most a thousand refusals a minute over all its keys, and a hundred if it never deposited', async () => {
+  const { database } = ledger
+  const holds = await openLedger(database)
+  const [funded, empty] = [await openPayer(database, 1n), await openPayer(database, 0n)]
+  const [began] = await database.query<{ minute: Date }>(`select date_trunc('minute', clock_timestamp()) as minute`)
+  for (let turn = 0; turn < 3; turn += 1) {
+    for (const [payer, keys, times] of [
+      [funded, 4, 90],
+      [empty, 2, 30],
+    ] as const) {
+      const { partition, accountId } = payer
+      for (let key = 0; key < keys; key += 1) {
+        const keyId = await openKey(database, { partition, id: accountId })
+        for (let count = 0; count < times; count += 1) {
+          holds.refuse({
+            requestId: createRequestId(partition, Date.now()),
+            payer: { partition, accountId, keyId },
+            model: 'm',
+            stream: false,
+            maxTokens: undefined,
+            errorCode: 'model_not_found',
+          })
+        }
+      }
+    }
+    await holds.drained()
+  }
+  const [ended] = await database.query<{ minute: Date }>(`select date_trunc('minute', clock_timestamp()) as minute`)
+  const minutes = (ended!.minute.getTime() - began!.minute.getTime()) / 60_000 + 1
+  for (const [{ accountId }, cap, refused] of [
+    [funded, 1000, 1080],
+    [empty, 100, 180],
+  ] as const) {
+    const [row] = await database.query<{ logged: number; counted: number }>(
+      `select (select count(*)::int from requests where account_id = $1) as logged,
+              (select sum(refused)::int from usage_hours where account_id = $1) as counted`,
+      [accountId],
+    )
+    assert.ok(row!.logged >= cap && row!.logged <= cap * minutes, `${row!.logged} rows`)
+    assert.equal(row!.counted, refused)
+  }
+})
+
 test('a deposit is credited once, however often it is reported', async () => {
   const account = await createAccount(ledger.database, 'depositor', partitions)
   const deposit = {
