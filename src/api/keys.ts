@@ -190,7 +190,7 @@ export async function checkNewKey(
   owner: AccountRef,
   terms: KeyTerms,
 ): Promise<NewApiKey> {
-  if ((await countKeys(database, owner.accountId)) >= keysPerAccountMax) throw new TooManyKeysError()
+  if ((await countKeys(database, owner)) >= keysPerAccountMax) throw new TooManyKeysError()
   return {
     partition: owner.partition,
     accountId: owner.accountId,

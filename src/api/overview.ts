@@ -50,7 +50,7 @@ export function routeOverview(router: ApiRouter, { database }: ApiServices): voi
       readBurn(owner),
       readBalance(database, owner),
       listAlerts(database, owner, 'open', keysMadeBy),
-      countKeys(database, owner.accountId, keysMadeBy),
+      countKeys(database, owner, keysMadeBy),
       listRequests(database, owner, {}, { limit: recentMax }),
     ])
     const starts = Array.from({ length: steps }, (_, index) => from.getTime() + index * step)

@@ -42,7 +42,7 @@ export function routeUsage(router: ApiRouter, { database }: ApiServices): void {
     const [steps, latencies, labels] = await Promise.all([
       stepsOf(owner, question, query.group_by),
       query.latency === 'true' ? readLatency(database, owner, question, latencyGroup) : undefined,
-      query.group_by === 'key' ? listKeyNames(database, owner.accountId) : undefined,
+      query.group_by === 'key' ? listKeyNames(database, owner) : undefined,
     ])
     return renderUsage(question, query.group_by, steps, { latencies, labels, nowMs: Date.now() })
   })

@@ -136,19 +136,27 @@ export async function listKeys(database: Database, accountId?: string, madeBy?: 
 }
 
 /** Revoked keys count too. `madeBy` selects the keys of one member. */
-export async function countKeys(database: Database, accountId: string, madeBy?: string): Promise<number> {
+export async function countKeys(
+  database: Database,
+  { partition, accountId }: AccountRef,
+  madeBy?: string,
+): Promise<number> {
   const [row] = await database.query<{ count: number }>(
-    'select count(*)::int as count from api_keys where account_id = $1 and ($2::uuid is null or made_by = $2)',
-    [accountId, madeBy ?? null],
+    `select count(*)::int as count from api_keys
+      where partition = $1 and account_id = $2 and ($3::uuid is null or made_by = $3)`,
+    [partition, accountId, madeBy ?? null],
   )
   return row!.count
 }
 
 /** The names of all keys of an account, by id. */
-export async function listKeyNames(database: Database, accountId: string): Promise<ReadonlyMap<string, string>> {
+export async function listKeyNames(
+  database: Database,
+  { partition, accountId }: AccountRef,
+): Promise<ReadonlyMap<string, string>> {
   const rows = await database.query<{ id: string; name: string }>(
-    `select id, name from api_keys where account_id = $1 limit ${keysPerAccountMax}`,
-    [accountId],
+    `select id, name from api_keys where partition = $1 and account_id = $2 limit ${keysPerAccountMax}`,
+    [partition, accountId],
   )
   return new Map(rows.map(({ id, name }) => [id, name]))
 }
