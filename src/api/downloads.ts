@@ -3,6 +3,7 @@ import { Readable } from 'node:stream'
 import type { AccountRef } from '../db/account-ref.ts'
 import { Shares } from '../fairness/shares.ts'
 import { responseClosed } from '../http/disconnect.ts'
+import { disconnectWhenBlocked } from '../http/send.ts'
 import type { RenderedRequest } from './render-request.ts'
 
 export type DownloadLimits = {
@@ -58,11 +59,11 @@ async function* cutOffWhenBlocked(
   blockedMsMax: number,
 ): AsyncGenerator<string> {
   for await (const text of lines) {
-    outgoing.setTimeout(blockedMsMax)
+    const stop = disconnectWhenBlocked(outgoing, blockedMsMax)
     yield text
-    outgoing.setTimeout(0)
+    stop()
   }
-  outgoing.setTimeout(blockedMsMax)
+  disconnectWhenBlocked(outgoing, blockedMsMax)
 }
 
 const columns: Readonly<Record<string, (request: RenderedRequest) => Cell>> = {

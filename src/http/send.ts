@@ -37,15 +37,37 @@ const exposed = [
 ].join(', ')
 
 /**
- * Disconnects a client that reads nothing of the end of an answer for `blockedMsMax`: Node has no timeout for this, and would keep the
- * rest of the answer in memory.
+ * Disconnects the client when for `blockedMsMax` (or up to twice as long) no byte of the answer leaves, until the answer is sent or the
+ * returned function is called. Node's socket timeout does not serve for this: it restarts with every byte that the client sends.
  */
-export function disconnectWhenBlocked(outgoing: ServerResponse, blockedMsMax: number): void {
-  // The socket's timeout restarts with every byte that is sent. When it fires, Node destroys the socket.
-  outgoing.setTimeout(blockedMsMax)
-  // Before Node's own listener, which starts the keep-alive timeout or the next pipelined answer.
-  outgoing.prependOnceListener('finish', () => outgoing.setTimeout(0))
+export function disconnectWhenBlocked(outgoing: ServerResponse, blockedMsMax: number): () => void {
+  const { socket } = outgoing.req
+  let sent = sentBytes(outgoing)
+  const stop = () => {
+    clearInterval(timer)
+    outgoing.off('finish', stop)
+    outgoing.off('close', stop)
+  }
+  const timer = setInterval(() => {
+    const before = sent
+    sent = sentBytes(outgoing)
+    if (sent !== undefined && sent === before) socket.destroy()
+    // A pipelined answer whose turn has not come gets no event.
+    if (socket.destroyed) stop()
+  }, blockedMsMax).unref()
+  outgoing.once('finish', stop)
+  outgoing.once('close', stop)
+  return stop
 }
+
+/** Bytes that the kernel has taken of the connection's answers. Undefined while a pipelined answer waits for the one before it. */
+function sentBytes({ socket }: ServerResponse): number | undefined {
+  // Node's own timeout reads the same: `bytesWritten` of the socket counts what waits, and `writableLength` only shrinks by whole writes.
+  const handle = (socket as { readonly _handle?: Handle | null } | null)?._handle
+  return handle ? handle.bytesWritten - handle.writeQueueSize : undefined
+}
+
+type Handle = { readonly bytesWritten: number; readonly writeQueueSize: number }
 
 /** Sends the last part of an answer. */
 export function sendLast(outgoing: ServerResponse, text: string, blockedMsMax: number): void {

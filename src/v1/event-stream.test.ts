@@ -31,10 +31,12 @@ test('a client that reads slowly is not cut off, however long one piece takes to
   assert.ok(bytes > long.length)
 })
 
-test('a client that reads nothing is cut off', async () => {
+test('a client that reads nothing is cut off, also one that goes on sending bytes', async () => {
   const { answer, outgoing, delivered } = await open({ blockedMsMax: 50 })
   answer.on('error', () => {})
+  const sending = setInterval(() => answer.socket.write('\r\n'), 10)
   await delivered
+  clearInterval(sending)
   assert.ok(outgoing.destroyed)
 })
 

@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http'
-import { sendLast } from '../http/send.ts'
+import { disconnectWhenBlocked, sendLast } from '../http/send.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
 import { type ChunkRenderer, keepaliveComment } from './chat-chunks.ts'
 
@@ -75,10 +75,9 @@ export class EventStream {
   #drained(): Promise<void> {
     return new Promise((resolve) => {
       const outgoing = this.#outgoing
-      // The socket's timeout restarts with every byte that is sent. When it fires, Node destroys the socket.
-      outgoing.setTimeout(this.#options.blockedMsMax)
+      const stop = disconnectWhenBlocked(outgoing, this.#options.blockedMsMax)
       const goOn = () => {
-        outgoing.setTimeout(0)
+        stop()
         outgoing.off('drain', goOn)
         outgoing.off('close', goOn)
         resolve()
