@@ -155,6 +155,8 @@ class Round {
       slot.node?.signal('SIGKILL')
       await slot.node?.exited
     }
+    // Its clients would keep the process alive.
+    await this.#load?.stop()
   }
 
   #openSlot(index: number): Promise<Slot> {
