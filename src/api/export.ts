@@ -14,6 +14,7 @@ import { chatContracts } from '../openapi/contracts/chat.ts'
 import { listEndpoints } from '../webhooks/endpoints.ts'
 import { renderRule } from './alerts.ts'
 import { Downloads } from './downloads.ts'
+import type { Gate } from './gate.ts'
 import { renderKey } from './keys.ts'
 import { renderLogRow, renderMember } from './members.ts'
 import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
@@ -27,7 +28,7 @@ const filesMax = 4
 const pageMax = 1_000
 
 /** `GET /api/export`: all stored data of the account, produced while the client reads it. */
-export function routeExport(router: ApiRouter, services: ApiServices): void {
+export function routeExport(router: ApiRouter, gate: Gate, services: ApiServices): void {
   const { database, inFlightCap, answering } = services
   const downloads = new Downloads({ filesMax, blockedMsMax: answering.blockedMsMax })
 
@@ -41,7 +42,7 @@ export function routeExport(router: ApiRouter, services: ApiServices): void {
     )
 
   async function* parts(session: Session): AsyncGenerator<string> {
-    yield `${JSON.stringify({
+    const head = JSON.stringify({
       object: 'export',
       exported_at: new Date().toISOString(),
       account: await renderAccount(services, session, session),
@@ -52,7 +53,10 @@ export function routeExport(router: ApiRouter, services: ApiServices): void {
       alert_rules: (await readRules(database, session)).map(renderRule),
       alert_email: (await readEmail(database, session))?.address ?? null,
       webhooks: (await listEndpoints(database, session)).map(renderEndpoint),
-    }).slice(0, -1)}`
+    })
+    // Made before the client reads anything: a client could ask for it again and again, and read none of it.
+    gate.countAnswer(session, head)
+    yield head.slice(0, -1)
     yield* list(
       'deposits',
       transfers((page) => listDeposits(database, session, page)),

@@ -144,8 +144,8 @@ export class Gate {
   }
 
   /**
-   * Call it with each answer to a heavy request, as JSON. Its parts of 64 KiB count as further requests: making an answer of several
-   * megabytes takes as long as hundreds of short ones, and blocks the event loop.
+   * Call it with each answer to a heavy request, as JSON, and with the part of an export that is made in one piece. Parts of 64 KiB
+   * count as further requests: making an answer of several megabytes takes as long as hundreds of short ones, and blocks the event loop.
    */
   countAnswer({ accountId }: AccountRef, json: string): void {
     this.#heavyOfAccount.spend(accountId, Math.floor(json.length / answerLengthPerToken))

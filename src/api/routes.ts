@@ -53,5 +53,5 @@ export function routeApi(app: Hono<HonoBindings>, gate: Gate, services: ApiServi
   routeQuote(router, services)
   routeStream(router, services)
   routeOperator(router, services)
-  routeExport(router, services)
+  routeExport(router, gate, services)
 }

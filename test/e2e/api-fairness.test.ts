@@ -92,6 +92,22 @@ test('answers of megabytes count as many requests, and their account alone has t
   assert.equal((await honest.send('GET', usage)).status, 200)
 })
 
+test('the keys in an export count as many requests, also when nobody reads the rest of it', async () => {
+  const { service } = suite
+  const greedy = await signInNew(service)
+  await service.database.query(
+    `insert into api_keys (partition, id, account_id, name, hint, allowed_models)
+     select partition, gen_random_uuid(), id, 'long', '', array_fill(repeat('x', 1000), array[50])
+       from accounts, generate_series(1, 540) where id = $1`,
+    [greedy.accountId],
+  )
+  const answer = await greedy.send('GET', '/api/export')
+  const reader = answer.body!.getReader()
+  await reader.read()
+  await reader.cancel()
+  assert.deepEqual(await greedy.refusal('GET', '/api/requests/totals'), [429, 'rate_limited'])
+})
+
 test('above the rate of sign-ins a network is refused slowly, and a customer behind another address is not', async (t) => {
   const { service } = suite
   const account = await service.openAccount('1')
