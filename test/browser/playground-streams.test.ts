@@ -97,6 +97,18 @@ test('a reload during a stream keeps what was written, and charges no more than 
   await answers(page).nth(1).getByTestId('final').waitFor()
 })
 
+test('an answer whose stream ends without its last line is shown as interrupted, with its cost', async () => {
+  const page = await openPlayground(dashboard)
+  // A proxy that closes politely: to the browser the response is complete.
+  await page.route('**/api/playground', async (route) => {
+    const response = await route.fetch()
+    await route.fulfill({ response, body: (await response.text()).replace('data: [DONE]', '') })
+  })
+  await send(page, 'Hello [sandbox:tokens 5]')
+  const answer = page.locator('[data-role=assistant][data-state=interrupted]')
+  await answer.getByText(/^The connection was closed while this answer streamed\. You were charged /).waitFor()
+})
+
 test('signing out ends what streams, and its cost ends with it', async () => {
   const page = await openPlayground(dashboard)
   await page.getByLabel('Max tokens').fill('4000')

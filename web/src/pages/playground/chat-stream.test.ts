@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { addToolCalls, readChunk, readWhole } from './chat-stream.ts'
+import { addToolCalls, type Chunk, readChunk, readChunks, readWhole, StreamCutError } from './chat-stream.ts'
 
 const nothing = { text: '', reasoning: '', toolCalls: [], finishReason: undefined }
 
@@ -36,4 +36,16 @@ test('tool calls are put together from their pieces, parallel ones by index', ()
       { id: 'b', name: 'g', arguments: '{}', result: '' },
     ],
   )
+})
+
+test('a stream is complete with [DONE] alone: one that ends without it was cut', async () => {
+  const line = 'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n'
+  const read: Chunk[] = []
+  const readAll = async (text: string) => {
+    for await (const chunk of readChunks(new Response(text).body!)) read.push(chunk)
+  }
+  await readAll(`: keep-alive\n\n${line}data: [DONE]\n\n`)
+  assert.equal(read.length, 1)
+  await assert.rejects(readAll(line), StreamCutError)
+  assert.equal(read.length, 2, 'what arrived is kept')
 })

@@ -93,22 +93,34 @@ export function addToolCalls(calls: readonly Call[], deltas: readonly ToolCallDe
 
 const lineLengthMax = 4_000_000
 
-/** Every `data:` line of the answer, parsed. Comments that keep the connection alive are skipped. */
+/**
+ * Every `data:` line of the answer until `[DONE]`, parsed. Comments that keep the connection alive are skipped. A proxy can close the
+ * connection of a half answer politely: only `[DONE]` says that the answer is complete.
+ */
 export async function* readChunks(body: ReadableStream<Uint8Array>): AsyncGenerator<Chunk> {
   const reader = body.pipeThrough(new TextDecoderStream() as never).getReader() as ReadableStreamDefaultReader<string>
   let rest = ''
   for (;;) {
     const { done, value } = await reader.read()
-    if (done) return
+    if (done) throw new StreamCutError()
     rest += value
     if (rest.length > lineLengthMax) throw new Error('A line of the answer is longer than 4 MB.')
     const lines = rest.split(/\r?\n/)
     rest = lines.pop()!
     for (const line of lines) {
       const data = /^data: ?(.*)$/.exec(line)?.[1]
-      if (data === undefined || data === '[DONE]') continue
+      if (data === '[DONE]') return
+      if (data === undefined) continue
       yield JSON.parse(data) as Chunk
     }
+  }
+}
+
+/** The stream ended before its answer did. */
+export class StreamCutError extends Error {
+  constructor() {
+    super('The connection was closed before the answer was complete.')
+    this.name = 'StreamCutError'
   }
 }
 

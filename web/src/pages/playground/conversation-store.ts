@@ -8,6 +8,7 @@ import {
   readChunks,
   readWhole,
   type Said,
+  StreamCutError,
   type ToolActivity,
   type WholeAnswer,
 } from './chat-stream.ts'
@@ -218,9 +219,9 @@ export class ConversationStore {
   }
 }
 
-/** The network failed in the middle of an answer, or a reload ended it: browsers report both as one of these. */
+/** The network or a proxy failed in the middle of an answer, or a reload ended it: browsers report these as one of the first two, or as an end. */
 function isConnectionLoss(error: unknown): boolean {
-  return error instanceof TypeError || error instanceof DOMException
+  return error instanceof TypeError || error instanceof DOMException || error instanceof StreamCutError
 }
 
 function errorOf(error: unknown): AnswerError {
