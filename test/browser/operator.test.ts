@@ -38,6 +38,18 @@ test('an ordinary customer has no link to the operator’s pages, and finds none
   await page.getByRole('heading', { name: 'Page not found' }).waitFor()
 })
 
+test('an operator whose session cannot be read is told so, and Retry opens the page', async () => {
+  const page = await dashboard.open()
+  await page.route('**/api/session', (route) => route.abort())
+  await signInAsDeveloper(dashboard, page, '/operator')
+  await page.getByRole('alert').getByText('The service did not respond').waitFor()
+  assert.equal(await page.getByRole('heading', { name: 'Page not found' }).count(), 0)
+  await shot(page, 'operator-session-unread')
+  await page.unroute('**/api/session')
+  await page.getByRole('button', { name: 'Retry' }).click()
+  await page.getByRole('heading', { name: 'Operator', level: 1 }).waitFor()
+})
+
 test('an operator finds an account among many, sees revenue by model, and gets from a stuck withdrawal to its account', async () => {
   for (const model of ['gpt-5.6-terra', 'gpt-6-astra']) await ask({ model })
   await dashboard.database.query(

@@ -3,9 +3,8 @@ import { sessionQuery } from '../api/queries.ts'
 import { NotFoundPage } from '../pages/not-found.tsx'
 import { AppShell } from './app-shell.tsx'
 
-/** Pages for operators only: everyone else sees the not-found page. */
+/** Pages for operators only: everyone else sees the not-found page. The shell says when the session could not be read. */
 export function OperatorShell() {
-  const session = useQuery(sessionQuery)
-  if (session.data === undefined && session.error === null) return <div aria-busy="true" />
-  return session.data?.operator === true ? <AppShell /> : <NotFoundPage />
+  const { data: session } = useQuery(sessionQuery)
+  return session === undefined || session.operator ? <AppShell /> : <NotFoundPage />
 }
