@@ -106,8 +106,39 @@ test('an invited person joins with a passkey, makes a key, cannot withdraw, and 
 
   await owner.getByRole('button', { name: 'Edit Grace' }).click()
   await owner.getByRole('dialog', { name: 'Grace' }).getByRole('button', { name: 'Remove member' }).click()
+  const removal = owner.getByRole('dialog', { name: 'Remove Grace' })
+  await removal.getByText('revokes the keys that the member created').waitFor()
+  await removal.getByRole('button', { name: 'Cancel' }).click()
+  await owner.getByRole('dialog', { name: 'Grace' }).getByRole('button', { name: 'Remove member' }).click()
+  await removal.getByRole('button', { name: 'Remove member' }).click()
   await log.getByText('removed the member “Grace”').waitFor()
   await guest.goto(`${dashboard.origin}/keys`)
+  await guest.getByRole('heading', { name: 'Sign in', level: 1 }).waitFor()
+})
+
+test('leaving an account asks first, and Cancel leaves nothing', async () => {
+  const owner = await dashboard.open()
+  await openAccountWithPasskey(dashboard, owner)
+  const link = await owner.evaluate(async () => {
+    const headers = { 'content-type': 'application/json' }
+    const answer = await fetch('/api/invitations', { method: 'POST', headers, body: JSON.stringify({ role: 'viewer' }) })
+    return ((await answer.json()) as { url: string }).url
+  })
+  const guest = await dashboard.open()
+  await plugInPasskeyDevice(guest)
+  await guest.goto(link)
+  await guest.getByRole('button', { name: 'Join with a new passkey' }).click()
+  await atOverview(guest)
+  await guest.goto(`${dashboard.origin}/settings`)
+  const leave = guest.getByTestId('members').getByRole('button', { name: 'Leave Passkey' })
+  const dialog = guest.getByRole('dialog', { name: 'Leave Passkey' })
+  await leave.click()
+  await dialog.getByText('Only a new invitation lets you come back').waitFor()
+  await dialog.getByRole('button', { name: 'Cancel' }).click()
+  await dialog.waitFor({ state: 'detached' })
+  await guest.reload()
+  await leave.click()
+  await dialog.getByRole('button', { name: 'Leave account' }).click()
   await guest.getByRole('heading', { name: 'Sign in', level: 1 }).waitFor()
 })
 

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
+import type { Page } from 'playwright-core'
 import { atEnd } from '../support/at-end.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { openAccountWithPasskey, plugInPasskeyDevice, signInAsDeveloper } from './person.ts'
@@ -149,4 +150,68 @@ test('a new webhook shows its secret once, and a test event is sent, delivered a
   await delivery.getByRole('button', { name: 'Send again' }).click()
   await delivery.getByText('HTTP 204').nth(1).waitFor()
   assert.deepEqual(received, [received[0], received[0]])
+  await page.keyboard.press('Escape')
+
+  const url = await panel.locator('li .num').first().innerText()
+  const removal = page.getByRole('dialog', { name: 'Remove webhook' })
+  await panel.getByRole('button', { name: `Remove ${url}` }).click()
+  await removal.getByText(url).waitFor()
+  await removal.getByRole('button', { name: 'Cancel' }).click()
+  await removal.waitFor({ state: 'detached' })
+  await panel.getByRole('button', { name: `Remove ${url}` }).click()
+  await removal.getByRole('button', { name: 'Remove webhook' }).click()
+  await panel.getByRole('button', { name: `Remove ${url}` }).waitFor({ state: 'detached' })
 })
+
+test('a management key is rotated and revoked only after a question that says what will happen', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/settings')
+  const panel = page.getByTestId('management-keys')
+  const shown = page.getByRole('dialog', { name: 'Management key', exact: true })
+  await panel.getByRole('button', { name: 'Create' }).click()
+  const form = page.getByRole('dialog', { name: 'Create a management key' })
+  await form.getByLabel('Name').fill('Terraform')
+  await form.getByLabel('Read API keys').check()
+  await form.getByRole('button', { name: 'Create management key' }).click()
+  const first = await shown.locator('output').innerText()
+  await shown.getByRole('button', { name: 'Copy' }).click()
+  await shown.getByRole('button', { name: 'Done' }).click()
+
+  const rotation = page.getByRole('dialog', { name: 'Rotate Terraform' })
+  await panel.getByRole('button', { name: 'Rotate Terraform' }).click()
+  await rotation.getByText('The old secret stops working immediately').waitFor()
+  await shot(page, 'confirm')
+  await rotation.getByRole('button', { name: 'Cancel' }).click()
+  assert.equal(await statusWith(first), 200)
+  await panel.getByRole('button', { name: 'Rotate Terraform' }).click()
+  await rotation.getByRole('button', { name: 'Rotate key' }).click()
+  const second = await shown.locator('output').innerText()
+  assert.notEqual(second, first)
+  await shown.getByRole('button', { name: 'Copy' }).click()
+  await shown.getByRole('button', { name: 'Done' }).click()
+
+  const revocation = page.getByRole('dialog', { name: 'Revoke Terraform' })
+  await panel.getByRole('button', { name: 'Revoke Terraform' }).click()
+  await revocation.getByRole('button', { name: 'Cancel' }).click()
+  assert.equal(await statusWith(second), 200)
+  await panel.getByRole('button', { name: 'Revoke Terraform' }).click()
+  await revocation.getByRole('button', { name: 'Revoke permanently' }).click()
+  await panel.getByRole('button', { name: 'Revoke Terraform' }).waitFor({ state: 'detached' })
+  assert.equal(await statusWith(second), 401)
+})
+
+async function statusWith(secret: string): Promise<number> {
+  const answer = await fetch(`${dashboard.origin}/api/keys`, { headers: { authorization: `Bearer ${secret}` } })
+  return answer.status
+}
+
+/** In both themes, wide and as narrow as a phone. */
+async function shot(page: Page, name: string): Promise<void> {
+  if (process.env.SHOTS === undefined) return
+  for (const colorScheme of ['dark', 'light'] as const)
+    for (const width of [390, 1280]) {
+      await page.emulateMedia({ colorScheme })
+      await page.setViewportSize({ width, height: 900 })
+      await page.screenshot({ path: `${process.env.SHOTS}/${name}-${colorScheme}-${width}.png` })
+    }
+}

@@ -4,6 +4,7 @@ import { call } from '../../api/call.ts'
 import { managementKeysQuery } from '../../api/queries.ts'
 import type { ManagementKey } from '../../api/shapes.ts'
 import { Button } from '../../ui/button.tsx'
+import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { Checkbox, TextField } from '../../ui/field.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
@@ -70,12 +71,17 @@ export function ManagementKeysPanel() {
 function Entry({ managementKey, onSecret }: { managementKey: ManagementKey; onSecret: (secret: string) => void }) {
   const { id, name, hint, status, last_used_at: lastUsedAt } = managementKey
   const parameters = { id }
+  const [asked, setAsked] = useState<'rotate' | 'revoke'>()
+  const close = () => setAsked(undefined)
   const rotate = useAccountChange(async () => {
     const made = await call('rotateManagementKey', { parameters })
+    close()
     onSecret(made.secret)
   }, 'Key rotated. The old secret no longer works.')
-  const revoke = useAccountChange(() => call('revokeManagementKey', { parameters }), 'Management key revoked.')
-  const error = rotate.error ?? revoke.error
+  const revoke = useAccountChange(async () => {
+    await call('revokeManagementKey', { parameters })
+    close()
+  }, 'Management key revoked.')
   return (
     <li>
       <span className="flex flex-wrap items-start gap-x-4 gap-y-1">
@@ -96,15 +102,25 @@ function Entry({ managementKey, onSecret }: { managementKey: ManagementKey; onSe
           </span>
         </span>
         <span className="flex gap-2">
-          <Button small variant="quiet" onClick={() => rotate.mutate(undefined)} busy={rotate.isPending}>
+          <Button small variant="quiet" onClick={() => setAsked('rotate')}>
             Rotate<span className="sr-only"> {name}</span>
           </Button>
-          <Button small variant="quiet" onClick={() => revoke.mutate(undefined)} busy={revoke.isPending}>
+          <Button small variant="quiet" onClick={() => setAsked('revoke')}>
             Revoke<span className="sr-only"> {name}</span>
           </Button>
         </span>
       </span>
-      {error !== null && <ErrorPanel error={error} />}
+      {asked === 'rotate' && (
+        <ConfirmDialog title={`Rotate ${name}`} action="Rotate key" change={rotate} onClose={close}>
+          The key gets a new secret, shown once. The old secret stops working immediately: programs that use it are
+          refused until they have the new one.
+        </ConfirmDialog>
+      )}
+      {asked === 'revoke' && (
+        <ConfirmDialog title={`Revoke ${name}`} action="Revoke permanently" change={revoke} onClose={close}>
+          The key stops working immediately, and programs that use it are refused. A revoked key cannot be restored.
+        </ConfirmDialog>
+      )}
     </li>
   )
 }

@@ -5,7 +5,9 @@ import { changedFields } from '../../api/changed-fields.ts'
 import { invitationsQuery, membersQuery } from '../../api/queries.ts'
 import { hasRole, type Role, roles } from '../../api/roles.ts'
 import type { Member, Session } from '../../api/shapes.ts'
+import { accountName } from '../../shell/account-menu.tsx'
 import { Button } from '../../ui/button.tsx'
+import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { SelectField, TextField } from '../../ui/field.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
@@ -204,6 +206,7 @@ function EditDialog({ member, session, onClose }: { member: Member; session: Ses
   const parameters = { id: member.id }
   const [opened] = useState<Terms>({ role: member.role, limit: member.limit ?? '', window: member.limit_window })
   const [terms, setTerms] = useState(opened)
+  const [isRemoving, setIsRemoving] = useState(false)
   const save = useAccountChange(async () => {
     const body = changedFields(bodyOf(terms), bodyOf(opened))
     if (Object.keys(body).length > 0) await call('updateMember', { parameters, body })
@@ -213,21 +216,28 @@ function EditDialog({ member, session, onClose }: { member: Member; session: Ses
     await call('removeMember', { parameters })
     onClose()
   }, 'Member removed.')
-  const error = save.error ?? remove.error
   const submit = (event: FormEvent) => {
     event.preventDefault()
     save.mutate(undefined)
   }
+  if (isRemoving)
+    return (
+      <ConfirmDialog
+        title={`Remove ${member.name}`}
+        action="Remove member"
+        change={remove}
+        onClose={() => setIsRemoving(false)}
+      >
+        This immediately ends the member’s sessions in this account and revokes the keys that the member created and the
+        secrets of other keys that the member rotated. Revoked keys cannot be restored.
+      </ConfirmDialog>
+    )
   return (
     <Dialog title={member.name} onClose={onClose}>
       <form onSubmit={submit} noValidate className="flex flex-col gap-4">
         <TermsFields session={session} terms={terms} onChange={setTerms} />
-        <p className="text-sm text-muted">
-          Removing ends the member’s sessions in this account and revokes the keys that the member created and the
-          secrets of other keys that the member rotated.
-        </p>
-        {error !== null && <ErrorPanel error={error} />}
-        <div className="flex gap-2">
+        {save.error !== null && <ErrorPanel error={save.error} />}
+        <div className="flex flex-wrap justify-between gap-2">
           <Button
             type="submit"
             variant="primary"
@@ -237,7 +247,7 @@ function EditDialog({ member, session, onClose }: { member: Member; session: Ses
             Save
           </Button>
           {member.id !== session.person?.id && (
-            <Button variant="danger" onClick={() => remove.mutate(undefined)} busy={remove.isPending}>
+            <Button variant="danger" onClick={() => setIsRemoving(true)}>
               Remove member
             </Button>
           )}
@@ -282,6 +292,7 @@ function Invitations() {
 }
 
 function Leave({ session }: { session: Session }) {
+  const [isLeaving, setIsLeaving] = useState(false)
   const leave = useAccountChange(async () => {
     await call('leaveAccount')
     window.location.assign('/login')
@@ -290,17 +301,21 @@ function Leave({ session }: { session: Session }) {
   if ((members.data?.data.length ?? 0) < 2) return null
   return (
     <div className="mt-4 border-t border-rule pt-3">
-      <Button
-        small
-        variant="quiet"
-        className="max-w-full"
-        onClick={() => leave.mutate(undefined)}
-        busy={leave.isPending}
-      >
-        <span className="truncate">Leave {session.account?.name}</span>
+      <Button small variant="quiet" className="max-w-full" onClick={() => setIsLeaving(true)}>
+        <span className="truncate">Leave {accountName(session)}</span>
       </Button>
       <p className="text-sm text-muted">Your keys in this account will be revoked.</p>
-      {leave.error !== null && <ErrorPanel error={leave.error} />}
+      {isLeaving && (
+        <ConfirmDialog
+          title={`Leave ${accountName(session)}`}
+          action="Leave account"
+          change={leave}
+          onClose={() => setIsLeaving(false)}
+        >
+          Your sessions in this account end, and your keys and the secrets of other keys that you rotated are revoked.
+          Only a new invitation lets you come back, and revoked keys cannot be restored.
+        </ConfirmDialog>
+      )}
     </div>
   )
 }

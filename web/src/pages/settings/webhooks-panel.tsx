@@ -5,6 +5,7 @@ import { webhookDeliveriesQuery, webhooksQuery } from '../../api/queries.ts'
 import type { Webhook, WebhookDelivery } from '../../api/shapes.ts'
 import { useAnnounce } from '../../ui/announce.tsx'
 import { Button } from '../../ui/button.tsx'
+import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { Checkbox, TextField } from '../../ui/field.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
@@ -113,6 +114,7 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
   const { id, url, status, disabled_reason: reason, failing_since: failingSince } = webhook
   const parameters = { id }
   const [showsLog, setShowsLog] = useState(false)
+  const [isRemoving, setIsRemoving] = useState(false)
   const test = useWebhookChange(
     () => call('testWebhook', { parameters }),
     'Test event sent.',
@@ -127,8 +129,12 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
     (enabled: boolean) => call('updateWebhook', { parameters, body: { enabled } }),
     'Saved.',
   )
-  const remove = useWebhookChange(() => call('removeWebhook', { parameters }), 'Webhook removed.')
-  const error = test.error ?? rotate.error ?? toggle.error ?? remove.error
+  const remove = useWebhookChange(
+    () => call('removeWebhook', { parameters }),
+    'Webhook removed.',
+    () => setIsRemoving(false),
+  )
+  const error = test.error ?? rotate.error ?? toggle.error
   const isEnabled = status === 'enabled'
   return (
     <li className="min-w-0">
@@ -157,11 +163,22 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
         <Button small variant="quiet" onClick={() => toggle.mutate(!isEnabled)} busy={toggle.isPending}>
           {isEnabled ? 'Disable' : 'Enable'}
         </Button>
-        <Button small variant="quiet" onClick={() => remove.mutate(undefined)} busy={remove.isPending}>
+        <Button small variant="quiet" onClick={() => setIsRemoving(true)}>
           Remove<span className="sr-only"> {url}</span>
         </Button>
       </span>
       {error !== null && <ErrorPanel error={error} />}
+      {isRemoving && (
+        <ConfirmDialog
+          title="Remove webhook"
+          action="Remove webhook"
+          change={remove}
+          onClose={() => setIsRemoving(false)}
+        >
+          No more events are sent to <span className="num">{url}</span>. Its secret and its list of deliveries are
+          deleted, and events that wait to be sent are lost. To stop only for a while, disable it instead.
+        </ConfirmDialog>
+      )}
       {showsLog && <DeliveriesDialog webhook={webhook} onClose={() => setShowsLog(false)} />}
     </li>
   )
