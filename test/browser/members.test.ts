@@ -19,6 +19,13 @@ test('an invited person joins with a passkey, makes a key, cannot withdraw, and 
   await dialog.getByRole('button', { name: 'Create link' }).click()
   const link = (await owner.getByTestId('invitation-link').textContent())!.trim()
   assert.match(link, /\/login#invitation=[\w-]{43}$/)
+  // A click beside the dialog loses no link.
+  await owner.mouse.click(5, 5)
+  await owner.getByText('You would have to create another invitation.').waitFor()
+  await owner
+    .getByRole('dialog', { name: 'Invitation link' })
+    .getByRole('button', { name: 'Copy', exact: true })
+    .click()
   await owner.getByRole('button', { name: 'Done' }).click()
   await members.getByText('Open invitations').waitFor()
 
@@ -121,7 +128,11 @@ test('leaving an account asks first, and Cancel leaves nothing', async () => {
   await openAccountWithPasskey(dashboard, owner)
   const link = await owner.evaluate(async () => {
     const headers = { 'content-type': 'application/json' }
-    const answer = await fetch('/api/invitations', { method: 'POST', headers, body: JSON.stringify({ role: 'viewer' }) })
+    const answer = await fetch('/api/invitations', {
+      method: 'POST',
+      headers,
+      body: JSON.stringify({ role: 'viewer' }),
+    })
     return ((await answer.json()) as { url: string }).url
   })
   const guest = await dashboard.open()

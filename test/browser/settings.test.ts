@@ -142,7 +142,11 @@ test('a new webhook shows its secret once, and a test event is sent, delivered a
   await form.getByRole('button', { name: 'Add endpoint' }).click()
   const secret = page.getByRole('dialog', { name: 'Signing secret' })
   assert.match(await secret.locator('output').innerText(), /^whsec_/)
-  await secret.getByRole('button', { name: 'Done' }).click()
+  await page.keyboard.press('Escape')
+  await secret.getByRole('alert').getByText('You would have to rotate the secret to get a new one.').waitFor()
+  await shot(page, 'shown-once')
+  await secret.getByRole('button', { name: 'Close without copying' }).click()
+  await secret.waitFor({ state: 'detached' })
 
   await panel.getByRole('button', { name: 'Send test' }).click()
   const delivery = page.getByRole('dialog', { name: 'Deliveries' }).getByTestId('webhook-delivery')

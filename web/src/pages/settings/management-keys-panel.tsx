@@ -9,9 +9,9 @@ import { Dialog } from '../../ui/dialog.tsx'
 import { Checkbox, TextField } from '../../ui/field.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
+import { ShownOnceDialog } from '../../ui/shown-once-dialog.tsx'
 import { Time } from '../../ui/time.tsx'
 import { useAccountChange } from './account-change.ts'
-import { ShownOnceDialog } from './shown-once-dialog.tsx'
 
 type Scope = ManagementKey['scopes'][number]
 
@@ -60,9 +60,13 @@ export function ManagementKeysPanel() {
       </Loaded>
       {isCreating && <CreateDialog onClose={() => setIsCreating(false)} onSecret={setSecret} />}
       {secret !== undefined && (
-        <ShownOnceDialog title="Management key" value={secret} onClose={() => setSecret(undefined)}>
-          Copy it now: it is not shown again.
-        </ShownOnceDialog>
+        <ShownOnceDialog
+          title="Management key"
+          lead="Copy it now: it is not shown again."
+          value={secret}
+          whenLost="You would have to rotate the key to get a new secret."
+          onClose={() => setSecret(undefined)}
+        />
       )}
     </Panel>
   )

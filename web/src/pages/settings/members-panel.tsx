@@ -12,10 +12,10 @@ import { Dialog } from '../../ui/dialog.tsx'
 import { SelectField, TextField } from '../../ui/field.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
+import { ShownOnceDialog } from '../../ui/shown-once-dialog.tsx'
 import { Time } from '../../ui/time.tsx'
 import { isAmount } from '../keys/key-terms.ts'
 import { useAccountChange } from './account-change.ts'
-import { ShownOnceDialog } from './shown-once-dialog.tsx'
 
 const roleWords: Readonly<Record<Role, string>> = {
   viewer: 'Viewer: reads everything but secrets',
@@ -59,13 +59,12 @@ export function MembersPanel({ session }: { session: Session }) {
       {link !== undefined && (
         <ShownOnceDialog
           title="Invitation link"
+          lead="Send this link to the person. It works once, for seven days, and anyone who has it can join. It is not shown again."
           value={link}
+          whenLost="You would have to create another invitation."
           testId="invitation-link"
           onClose={() => setLink(undefined)}
-        >
-          Send this link to the person. It works once, for seven days, and anyone who has it can join. It is not shown
-          again.
-        </ShownOnceDialog>
+        />
       )}
     </Panel>
   )

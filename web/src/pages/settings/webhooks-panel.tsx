@@ -10,9 +10,9 @@ import { Dialog } from '../../ui/dialog.tsx'
 import { Checkbox, TextField } from '../../ui/field.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
+import { ShownOnceDialog } from '../../ui/shown-once-dialog.tsx'
 import { type Mark, StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
-import { ShownOnceDialog } from './shown-once-dialog.tsx'
 
 type EventType = Webhook['types'][number]
 
@@ -84,9 +84,13 @@ export function WebhooksPanel() {
       </Loaded>
       {isAdding && <AddDialog onClose={() => setIsAdding(false)} onSecret={setSecret} />}
       {secret !== undefined && (
-        <ShownOnceDialog title="Signing secret" value={secret} onClose={() => setSecret(undefined)}>
-          Your server verifies messages with this secret. Copy it now: it is not shown again.
-        </ShownOnceDialog>
+        <ShownOnceDialog
+          title="Signing secret"
+          lead="Your server verifies messages with this secret. Copy it now: it is not shown again."
+          value={secret}
+          whenLost="You would have to rotate the secret to get a new one."
+          onClose={() => setSecret(undefined)}
+        />
       )}
     </Panel>
   )
