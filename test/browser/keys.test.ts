@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import type { Page } from 'playwright-core'
 import { assertAccessibleInThemes, windows } from './accessible.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { signInAsDeveloper } from './person.ts'
@@ -129,6 +130,23 @@ test('a part of the page that cannot be loaded says so, and what was typed stays
   assert.equal(await name.inputValue(), 'Typed')
 })
 
+test('a key whose creation got no answer is listed, and the dialog says that it may have been created', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/keys?create=1')
+  await page.route('**/api/keys', async (route) => {
+    if (route.request().method() !== 'POST') return route.fallback()
+    await route.fetch()
+    await route.abort()
+  })
+  const dialog = page.getByRole('dialog', { name: 'Create a key' })
+  await dialog.getByLabel('Name').fill('Answer lost')
+  await dialog.getByRole('button', { name: 'Create key' }).click()
+  await dialog.getByRole('alert').getByText('The key may have been created').waitFor()
+  await shot(page, 'creation-lost')
+  await dialog.getByRole('button', { name: 'Cancel' }).click()
+  await page.getByTestId('key-row').filter({ hasText: 'Answer lost' }).waitFor()
+})
+
 test('a key that could not be disabled is not taken for disabled', async () => {
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page, '/keys')
@@ -229,4 +247,15 @@ async function ask(secret: string, body: object): Promise<number> {
   })
   await answer.text()
   return answer.status
+}
+
+/** In both themes, wide and as narrow as a phone. */
+async function shot(page: Page, name: string): Promise<void> {
+  if (process.env.SHOTS === undefined) return
+  for (const colorScheme of ['dark', 'light'] as const)
+    for (const width of [390, 1280]) {
+      await page.emulateMedia({ colorScheme })
+      await page.setViewportSize({ width, height: 900 })
+      await page.screenshot({ path: `${process.env.SHOTS}/${name}-${colorScheme}-${width}.png` })
+    }
 }

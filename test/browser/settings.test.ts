@@ -204,6 +204,24 @@ test('a management key is rotated and revoked only after a question that says wh
   assert.equal(await statusWith(second), 401)
 })
 
+test('a management key whose creation got no answer is listed, and the dialog says that it may have been created', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/settings')
+  await page.route('**/api/management-keys', async (route) => {
+    if (route.request().method() !== 'POST') return route.fallback()
+    await route.fetch()
+    await route.abort()
+  })
+  const panel = page.getByTestId('management-keys')
+  await panel.getByRole('button', { name: 'Create' }).click()
+  const form = page.getByRole('dialog', { name: 'Create a management key' })
+  await form.getByLabel('Name').fill('Answer lost')
+  await form.getByRole('button', { name: 'Create management key' }).click()
+  await form.getByRole('alert').getByText('The key may have been created').waitFor()
+  await page.keyboard.press('Escape')
+  await panel.getByRole('button', { name: 'Revoke Answer lost' }).waitFor()
+})
+
 async function statusWith(secret: string): Promise<number> {
   const answer = await fetch(`${dashboard.origin}/api/keys`, { headers: { authorization: `Bearer ${secret}` } })
   return answer.status

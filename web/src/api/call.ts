@@ -143,6 +143,11 @@ export class ApiError extends Error {
   }
 }
 
+/** Whether a change may have been made although it failed: its answer was lost, or the service failed while it made it. */
+export function mayBeMade(error: Error): boolean {
+  return error instanceof UnreachableError || (error instanceof ApiError && error.status >= 500)
+}
+
 /** No response. It is unknown whether the service received the request. */
 export class UnreachableError extends Error {
   constructor(cause: unknown) {

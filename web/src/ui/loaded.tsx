@@ -1,6 +1,6 @@
 import type { UseQueryResult } from '@tanstack/react-query'
 import type { ReactNode } from 'react'
-import { ApiError } from '../api/call.ts'
+import { ApiError, mayBeMade } from '../api/call.ts'
 import { Button } from './button.tsx'
 import { CopyableId } from './copy.tsx'
 import { formatAge } from './format-time.ts'
@@ -30,10 +30,22 @@ export function Loaded<Data>({
   )
 }
 
-export function ErrorPanel({ error, onRetry, busy = false }: { error: Error; onRetry?: () => void; busy?: boolean }) {
+export function ErrorPanel({
+  error,
+  ifMade,
+  onRetry,
+  busy = false,
+}: {
+  error: Error
+  /** Of a change that must not simply be made again: what to do when it may have been made. */
+  ifMade?: string
+  onRetry?: () => void
+  busy?: boolean
+}) {
   return (
     <Notice tone="error" role="alert">
       <p className="font-medium">{error.message}</p>
+      {ifMade !== undefined && mayBeMade(error) && <p className="mt-1">{ifMade}</p>}
       {/* Only for faults of ours, which support looks up by it. Below "not found" it would read like the id that was asked for. */}
       {error instanceof ApiError && error.status >= 500 && error.requestId !== '' && (
         <p className="mt-1 flex items-center gap-2 text-sm text-muted">

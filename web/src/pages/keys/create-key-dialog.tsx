@@ -4,7 +4,7 @@ import { call } from '../../api/call.ts'
 import { Button } from '../../ui/button.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
-import { checkTerms, emptyTerms, termsBody } from './key-terms.ts'
+import { checkTerms, emptyTerms, ifKeyMade, termsBody } from './key-terms.ts'
 import type { IssuedKey } from './secret-dialog.tsx'
 import { TermsFields } from './terms-fields.tsx'
 
@@ -19,8 +19,9 @@ export function CreateKeyDialog({ onClose, onIssued }: Props) {
   const errors = tried ? checkTerms(form, Date.now()) : {}
   const create = useMutation({
     mutationFn: () => call('createKey', { body: termsBody(form, Date.now()) }),
-    onSuccess: (apiKey) => {
-      onIssued({ title: 'Key created', apiKey })
+    onSuccess: (apiKey) => onIssued({ title: 'Key created', apiKey }),
+    // Also after an error: the answer may have been lost after the key was created.
+    onSettled: () => {
       void client.invalidateQueries({ queryKey: ['keys'] })
       void client.invalidateQueries({ queryKey: ['overview'] })
     },
@@ -48,7 +49,7 @@ export function CreateKeyDialog({ onClose, onIssued }: Props) {
     >
       <form id={formId} onSubmit={submit} noValidate className="flex flex-col gap-4">
         <TermsFields form={form} errors={errors} onChange={setForm} />
-        {create.error !== null && <ErrorPanel error={create.error} />}
+        {create.error !== null && <ErrorPanel error={create.error} ifMade={ifKeyMade} />}
       </form>
     </Dialog>
   )

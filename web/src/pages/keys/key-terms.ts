@@ -3,6 +3,10 @@ import type { Key } from '../../api/shapes.ts'
 
 // A key's limit, window, expiry and restrictions: conversion between form fields and the API's input.
 
+/** What a failed creation says when its answer was lost. */
+export const ifKeyMade =
+  'The key may have been created, but its secret cannot be shown any more. If it is in the list of keys, revoke it before you create another.'
+
 export type Window = Key['limit_window']
 /** `keep` is for an existing key: its expiry does not change and is not sent. */
 export type ExpiryChoice = 'keep' | 'none' | '7' | '30' | '90' | 'date'

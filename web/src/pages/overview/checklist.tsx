@@ -15,6 +15,7 @@ import { TextField } from '../../ui/field.tsx'
 import { Icon } from '../../ui/icon.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
+import { ifKeyMade } from '../keys/key-terms.ts'
 import { Listener } from './listener.tsx'
 
 type Props = { session: Session; overview: Overview; done: boolean; onDismiss: () => void }
@@ -117,10 +118,8 @@ function CreateKey({ onCreated }: { onCreated: (key: KeyWithSecret) => void }) {
   const [name, setName] = useState('First key')
   const create = useMutation({
     mutationFn: () => call('createKey', { body: { name: name.trim() } }),
-    onSuccess: (key) => {
-      void client.invalidateQueries({ queryKey: ['keys'] })
-      onCreated(key)
-    },
+    onSuccess: onCreated,
+    onSettled: () => void client.invalidateQueries({ queryKey: ['keys'] }),
   })
   const submit = (event: FormEvent) => {
     event.preventDefault()
@@ -140,7 +139,7 @@ function CreateKey({ onCreated }: { onCreated: (key: KeyWithSecret) => void }) {
       <Button type="submit" busy={create.isPending} disabled={name.trim() === ''}>
         Create key
       </Button>
-      {create.error !== null && <ErrorPanel error={create.error} />}
+      {create.error !== null && <ErrorPanel error={create.error} ifMade={ifKeyMade} />}
     </form>
   )
 }

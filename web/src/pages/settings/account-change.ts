@@ -21,13 +21,14 @@ export function useAccountChange<Input>(change: (input: Input) => Promise<unknow
   const askSignIn = useAskSignIn()
   const mutation = useMutation({
     mutationFn: change,
-    onSuccess: () => {
-      announce(said)
-      for (const name of changed) void client.invalidateQueries({ queryKey: [name] })
-    },
+    onSuccess: () => announce(said),
     onError: (error, input) => {
       if (error instanceof ApiError && /recent/.test(error.code))
         askSignIn({ reason: 'recent', onDone: () => mutation.mutate(input) })
+    },
+    // Also after an error: the answer may have been lost after the change was made.
+    onSettled: () => {
+      for (const name of changed) void client.invalidateQueries({ queryKey: [name] })
     },
   })
   return mutation

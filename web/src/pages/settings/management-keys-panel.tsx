@@ -11,6 +11,7 @@ import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { ShownOnceDialog } from '../../ui/shown-once-dialog.tsx'
 import { Time } from '../../ui/time.tsx'
+import { ifKeyMade } from '../keys/key-terms.ts'
 import { useAccountChange } from './account-change.ts'
 
 type Scope = ManagementKey['scopes'][number]
@@ -162,7 +163,7 @@ function CreateDialog({ onClose, onSecret }: { onClose: () => void; onSecret: (s
             />
           ))}
         </fieldset>
-        {create.error !== null && <ErrorPanel error={create.error} />}
+        {create.error !== null && <ErrorPanel error={create.error} ifMade={ifKeyMade} />}
         <div>
           <Button
             type="submit"
