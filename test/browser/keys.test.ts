@@ -130,6 +130,34 @@ test('a part of the page that cannot be loaded says so, and what was typed stays
   assert.equal(await name.inputValue(), 'Typed')
 })
 
+test('a sign-in prompt that was closed comes back for a change or its button, and the page says that it is signed out', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/keys?create=1')
+  const create = page.getByRole('dialog', { name: 'Create a key' })
+  await create.getByLabel('Name').fill('Typed')
+  await page.context().clearCookies()
+  const again = page.getByRole('dialog', { name: 'Your session has ended' })
+  for (const _ of ['first', 'again']) {
+    await create.getByRole('button', { name: 'Create key' }).click()
+    await again.waitFor()
+    await page.keyboard.press('Escape')
+    await again.waitFor({ state: 'detached' })
+  }
+  await create.getByRole('button', { name: 'Cancel' }).click()
+
+  // As with a poll: what is read is refused.
+  await page.getByRole('link', { name: 'Requests', exact: true }).first().click()
+  await page.getByRole('main').getByRole('alert').first().waitFor()
+  const bar = page.getByTestId('session-ended')
+  await bar.getByText('You are signed out. This page is no longer updated.').waitFor()
+  assert.equal(await again.count(), 0)
+  await shot(page, 'session-ended')
+  await bar.getByRole('button', { name: 'Sign in' }).click()
+  await again.getByRole('button', { name: 'Continue as local developer' }).click()
+  await again.waitFor({ state: 'detached' })
+  await bar.waitFor({ state: 'detached' })
+})
+
 test('a key whose creation got no answer is listed, and the dialog says that it may have been created', async () => {
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page, '/keys?create=1')

@@ -10,6 +10,7 @@ import { BottomBar } from './bottom-bar.tsx'
 import { LiveUpdates } from './live.tsx'
 import { Rail } from './rail.tsx'
 import { SandboxBar } from './sandbox-bar.tsx'
+import { SessionEndedBar } from './session-ended-bar.tsx'
 import { ShortcutsDialog, useShortcuts } from './shortcuts.tsx'
 import { SignedOut } from './signed-out.tsx'
 import { SkipLink } from './skip-link.tsx'
@@ -54,6 +55,7 @@ function SignedIn({ session }: { session: Session }) {
         <div className="flex min-w-0 flex-1 flex-col">
           <SandboxBar session={session} />
           <TopBar onPalette={onPalette} />
+          <SessionEndedBar />
           <main id="content" tabIndex={-1} className="flex-1 outline-none">
             <div className="mx-auto max-w-[1200px] px-4 pt-6 pb-24 md:px-6 md:pb-12">
               <Outlet />

@@ -1,7 +1,7 @@
 import { MutationCache, QueryCache, QueryClient, QueryClientProvider } from '@tanstack/react-query'
-import { createContext, type ReactNode, Suspense, useContext, useEffect, useState } from 'react'
+import { createContext, type ReactNode, Suspense, useCallback, useContext, useEffect, useState } from 'react'
 import { ApiError, isShown, shownAccount } from '../api/call.ts'
-import { setSession } from '../api/queries.ts'
+import { sessionQuery, setSession } from '../api/queries.ts'
 import type { Session } from '../api/shapes.ts'
 import { Announcer } from '../ui/announce.tsx'
 import { lazyDialog } from '../ui/lazy-dialog.tsx'
@@ -11,6 +11,16 @@ const SignInAgain = lazyDialog(loadSignInAgain)
 
 type Prompt = { readonly reason: 'expired' | 'recent'; readonly onDone?: (() => void) | undefined }
 
+/** `isSignedOut`: the session of the account that this page shows has ended. */
+type State = { readonly prompt: Prompt | undefined; readonly isSignedOut: boolean }
+
+const SignedOutContext = createContext(false)
+
+/** Whether the session of this page's account has ended. Then the page is no longer updated. */
+export function useIsSignedOut(): boolean {
+  return useContext(SignedOutContext)
+}
+
 const SignInContext = createContext<(prompt: Prompt) => void>(() => {})
 
 /** Opens a sign-in dialog over the page. Form input stays; `onDone` continues the action. */
@@ -19,14 +29,25 @@ export function useAskSignIn(): (prompt: Prompt) => void {
 }
 
 export function Providers({ children }: { children: ReactNode }) {
-  const [prompt, setPrompt] = useState<Prompt>()
-  const [client] = useState(() => createQueryClient(() => setPrompt((open) => open ?? { reason: 'expired' })))
+  const [{ prompt, isSignedOut }, setState] = useState<State>({ prompt: undefined, isSignedOut: false })
+  const setPrompt = useCallback((next?: Prompt) => setState((state) => ({ ...state, prompt: next })), [])
+  const [client] = useState(() =>
+    createQueryClient((isChange) =>
+      setState((state) => ({
+        // Polls of an open page are refused each time. Once the prompt was closed, only a change opens it again.
+        prompt: state.prompt ?? (isChange || !state.isSignedOut ? { reason: 'expired' } : undefined),
+        isSignedOut: true,
+      })),
+    ),
+  )
+  // Also after a sign-in in another window, once this one has read its session.
+  useEffect(() => onSession(client, () => setState((state) => ({ ...state, isSignedOut: false }))), [client])
   // Loaded early: an update of the service may have removed its file by the time it is needed, and a reload would lose form input.
   useEffect(() => void loadSignInAgain().catch(() => {}), [])
   const done = (session: Session) => {
     // Another account's or person's pages, and a half-finished payment of theirs, are nothing to go on with.
     if (!isShown(session)) return window.location.assign('/')
-    setPrompt(undefined)
+    setPrompt()
     void setSession(client, session).then(() => client.invalidateQueries())
     prompt?.onDone?.()
   }
@@ -34,10 +55,10 @@ export function Providers({ children }: { children: ReactNode }) {
     <QueryClientProvider client={client}>
       <Announcer>
         <SignInContext value={setPrompt}>
-          {children}
+          <SignedOutContext value={isSignedOut}>{children}</SignedOutContext>
           {prompt !== undefined && (
             <Suspense>
-              <SignInAgain reason={prompt.reason} onDone={done} onClose={() => setPrompt(undefined)} />
+              <SignInAgain reason={prompt.reason} onDone={done} onClose={() => setPrompt()} />
             </Suspense>
           )}
         </SignInContext>
@@ -48,15 +69,15 @@ export function Providers({ children }: { children: ReactNode }) {
 
 const retriesMax = 2
 
-function createQueryClient(onExpired: () => void): QueryClient {
+function createQueryClient(onExpired: (isChange: boolean) => void): QueryClient {
   // By its code: a refused wallet or passkey is 401 too, and the session goes on.
-  const notice = (error: unknown) => {
+  const notice = (isChange: boolean) => (error: unknown) => {
     const isExpired = error instanceof ApiError && error.code === 'session_required'
-    if (isExpired && shownAccount() !== undefined) onExpired()
+    if (isExpired && shownAccount() !== undefined) onExpired(isChange)
   }
   const client = new QueryClient({
-    queryCache: new QueryCache({ onError: notice }),
-    mutationCache: new MutationCache({ onError: notice }),
+    queryCache: new QueryCache({ onError: notice(false) }),
+    mutationCache: new MutationCache({ onError: notice(true) }),
     defaultOptions: {
       queries: {
         staleTime: 2_000,
@@ -66,4 +87,12 @@ function createQueryClient(onExpired: () => void): QueryClient {
     },
   })
   return client
+}
+
+/** Calls the listener whenever a session was read or set. */
+function onSession(client: QueryClient, listener: () => void): () => void {
+  return client.getQueryCache().subscribe((event) => {
+    const isSession = event.query.queryKey[0] === sessionQuery.queryKey[0]
+    if (isSession && event.type === 'updated' && event.action.type === 'success') listener()
+  })
 }

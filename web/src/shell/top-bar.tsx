@@ -5,6 +5,7 @@ import { atomic, formatAmount, formatExact } from '../money/format.ts'
 import { Icon } from '../ui/icon.tsx'
 import { Popover } from '../ui/menu.tsx'
 import { useLiveStatus } from './live.tsx'
+import { useIsSignedOut } from './providers.tsx'
 import { Wordmark } from './rail.tsx'
 
 export function TopBar({ onPalette }: { onPalette: () => void }) {
@@ -49,6 +50,7 @@ export function isMac(): boolean {
 function BalancePill() {
   const { data, error } = useQuery(balanceQuery)
   const status = useLiveStatus()
+  const isSignedOut = useIsSignedOut()
   if (data === undefined && error !== null)
     return (
       <Link to="/funds" className="text-held">
@@ -66,7 +68,7 @@ function BalancePill() {
       title={`Available ${formatExact(available)} · held ${formatExact(held)}`}
       className="flex min-h-8 items-center gap-x-2 rounded-md border border-rule bg-surface px-2.5 whitespace-nowrap hover:border-edge max-sm:flex-col max-sm:items-end max-sm:justify-center"
     >
-      {status === 'lost' && <span className="text-held max-sm:text-xs">Reconnecting…</span>}
+      {status === 'lost' && !isSignedOut && <span className="text-held max-sm:text-xs">Reconnecting…</span>}
       <span className="flex items-center gap-2">
         <span className="num font-medium">{formatAmount(available)}</span>
         <span className="sr-only">available,</span>
