@@ -59,13 +59,17 @@ const longest = [
   'test/browser/pages.test.ts',
   'test/e2e/stop.test.ts',
   'test/browser/playground.test.ts',
+  'src/ledger/holds.model.test.ts',
+  'src/db/embedded-postgres.test.ts',
   'test/settlement/crash.test.ts',
   'test/browser/routes.test.ts',
   'test/e2e/commands.test.ts',
+  'test/e2e/start.test.ts',
+  'test/settlement/circle.test.ts',
+  'test/browser/newcomer.test.ts',
   'test/docs/guides.test.ts',
   'test/browser/money.test.ts',
   'test/e2e/paid-output.test.ts',
-  'test/e2e/start.test.ts',
 ]
 const longFolders = ['test/browser/', 'test/faults/', 'test/e2e/', 'test/settlement/', 'gateway/', 'test/']
 
@@ -81,12 +85,10 @@ const alone = [
   'src/commands/verify.test.ts',
   'src/db/data-dir.test.ts',
   'src/db/database.test.ts',
-  'src/db/embedded-postgres.test.ts',
   'src/http/parsing-turns.test.ts',
   'src/http/read-body.test.ts',
   'src/http/wasted-connections.test.ts',
   'src/jobs/every.test.ts',
-  'src/ledger/holds.model.test.ts',
   'src/observe/process-metrics.test.ts',
   'src/process/*.test.ts',
   'src/providers/unread-answer.test.ts',
@@ -101,7 +103,7 @@ const alone = [
   'test/e2e/{archive,device-login,doctor,failover,gateway,log,outside-database,recover,restart,restore}.test.ts',
   'test/e2e/{sandbox-replay,unusable-settings,web-only,web-processes}.test.ts',
   'test/faults/*.test.ts',
-  'test/settlement/{circle,exit}.test.ts',
+  'test/settlement/exit.test.ts',
   'test/support/*.test.ts',
 ]
 /** Short enough that no core is idle while the last group ends. */
