@@ -36,7 +36,7 @@ export type GateOptions = {
 
 /** The account that a page of the dashboard shows. */
 export const accountHeader = 'x-router-account'
-/** The person whom a page of the dashboard shows; `none` where it shows nobody. */
+/** The signed-in person that a dashboard page shows, or `none` before a sign-in. */
 const personHeader = 'x-router-person'
 
 const limitedSessionsMax = 10_000

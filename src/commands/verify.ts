@@ -116,7 +116,10 @@ function createPaymentOnChain(rpcUrl: string): PaymentOnChain {
 
 type SettledArguments = { readonly payer: string; readonly nonce: string; readonly value: bigint }
 
-/** When the service pays, the payer is the seller, whom a receipt does not name. Its nonce is of this account and payment alone. */
+/**
+ * Whether the event is of this payment. When the service pays back, the payer is the seller. A receipt does not name the seller, but the
+ * nonce is unique to the account and the payment.
+ */
 function isOf({ payer, nonce, value }: SignedPayment, settled: SettledArguments): boolean {
   if (settled.nonce.toLowerCase() !== nonce) return false
   return value < 0n ? settled.value === -value : settled.value === value && settled.payer.toLowerCase() === payer

@@ -7,7 +7,7 @@ import { readConfig } from '../config/config.ts'
 import { migrationsFolder } from '../db/migrate.ts'
 import { checkDatabase } from './ledger.ts'
 
-// PostgreSQL accepts 100 unless it is told otherwise; a machine with many cores needs more, and only under load.
+// PostgreSQL accepts 100 connections by default. A machine with many cores needs more, but only under load.
 test('the doctor warns about a PostgreSQL that accepts fewer connections than the web processes may open', async (t) => {
   const { url, drop } = await testDatabase()
   atEnd(t, drop)

@@ -71,11 +71,12 @@ type Handle = { readonly bytesWritten: number; readonly writeQueueSize: number }
 
 /** Sends the last part of an answer. */
 export function sendLast(outgoing: ServerResponse, text: string, blockedMsMax: number): void {
-  disconnectWhenBlocked(outgoing, blockedMsMax)
   if (text.length < outgoing.writableHighWaterMark) outgoing.end(text)
   // `end` only when the text fits into the socket: a closing server destroys connections with an ended answer, read or not.
   else if (outgoing.write(text)) outgoing.end()
   else outgoing.once('drain', () => outgoing.end())
+  // The kernel usually takes all of it immediately. A pipelined answer has no socket until its turn.
+  if (outgoing.socket === null || outgoing.socket.writableLength > 0) disconnectWhenBlocked(outgoing, blockedMsMax)
 }
 
 export function sendJson(

@@ -38,7 +38,7 @@ test('an ordinary customer has no link to the operator’s pages, and finds none
   await page.getByRole('heading', { name: 'Page not found' }).waitFor()
 })
 
-test('an operator whose session cannot be read is told so, and Retry opens the page', async () => {
+test('an operator sees an error when the session cannot be read, and Retry opens the page', async () => {
   const page = await dashboard.open()
   await page.route('**/api/session', (route) => route.abort())
   await signInAsDeveloper(dashboard, page, '/operator')

@@ -92,7 +92,7 @@ test('answers of megabytes count as many requests, and their account alone has t
   assert.equal((await honest.send('GET', usage)).status, 200)
 })
 
-test('the keys in an export count as many requests, also when nobody reads the rest of it', async () => {
+test('the keys in an export count as many requests, also when the client reads no more of it', async () => {
   const { service } = suite
   const greedy = await signInNew(service)
   await service.database.query(

@@ -169,7 +169,7 @@ test('keepalive comments are sent during silence, and are not output', async () 
   assert.equal(Number((await endedRow(impatient, account)).charged_atomic), countedInput + 5 * 3)
 })
 
-// Bytes of deltas that the upstream would write if nobody stopped it, in numbered pieces.
+// Bytes of numbered deltas that the upstream writes unless it is stopped.
 const plenty = 200_000_000
 const pieceLength = 4_000
 const piece = (number: number) => String(number).padEnd(pieceLength, ' penny')

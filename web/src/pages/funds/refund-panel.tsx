@@ -65,7 +65,7 @@ export function RefundPanel({ session, wallet, balance }: { session: Session; wa
         </div>
       </form>
       {agreed !== undefined && (
-        <ConfirmDialog
+        <ConfirmRefund
           agreed={agreed}
           credit={credit}
           wallet={wallet}
@@ -99,7 +99,7 @@ type ConfirmProps = {
   onDone: () => void
 }
 
-function ConfirmDialog({ agreed: { amount, payment }, credit, wallet, chain, onClose, onDone }: ConfirmProps) {
+function ConfirmRefund({ agreed: { amount, payment }, credit, wallet, chain, onClose, onDone }: ConfirmProps) {
   const client = useQueryClient()
   const announce = useAnnounce()
   const askSignIn = useAskSignIn()

@@ -104,7 +104,7 @@ export function WithdrawPanel({ session, account, balance }: Props) {
         {wasThere && 'This withdrawal had been requested before. It was not made a second time: see History.'}
       </p>
       {agreed !== undefined && (
-        <ConfirmDialog
+        <ConfirmWithdrawal
           agreed={agreed}
           feeMax={feeMax}
           time={time}
@@ -163,7 +163,7 @@ function checkForm(
 }
 
 /** Repeats every value before money moves; an address used for the first time is typed once more. */
-function ConfirmDialog({
+function ConfirmWithdrawal({
   agreed,
   feeMax,
   time,

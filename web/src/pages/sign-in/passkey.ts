@@ -22,7 +22,7 @@ export function openWithPasskey(invitation?: string): Promise<Session> {
   return registerPasskey({ isOfShownAccount: false, headers: { 'x-router-person': 'none' } }, invitation)
 }
 
-/** Adds a passkey for the person whom this page shows. Refused when the session has ended or is that of another person. */
+/** Adds a passkey for the person that this page shows. Refused when the session has ended or belongs to another person. */
 export function addPasskey(): Promise<Session> {
   return registerPasskey()
 }
