@@ -1,56 +1,65 @@
 import { FairQueue } from './fair-queue.ts'
-import { Shares, type SharesOptions } from './shares.ts'
+import { Shares } from './shares.ts'
 
-type Waiting = { readonly account: string; readonly begin: () => void }
+export type FairConcurrencyLimitOptions = {
+  /** Pieces of work that run concurrently. */
+  readonly concurrentMax: number
+  /** An account may always run this many while there is room, even if its share (`Shares`) is smaller. */
+  readonly accountConcurrentMin: number
+  /** Pieces of work that wait for their turn. Accounts share these places too. */
+  readonly waitingMax: number
+}
+
+type Waiting = { readonly account: string; readonly begin: (turn: Disposable) => void }
+
+const accountWaitingMin = 4
 
 /**
- * Limits how many pieces of work run concurrently; the others wait, and accounts take turns: a backlog of one delays another by one
- * piece of work (`ConcurrencyLimit` is first come, first served). The places to wait are limited and shared between accounts.
+ * Limits how many pieces of work run concurrently; the others wait. Accounts take turns and share the places, so one with a backlog
+ * or with slow work neither delays the others much nor takes all the places (`ConcurrencyLimit` is first come, first served).
  */
 export class FairConcurrencyLimit {
-  readonly #concurrentMax: number
-  readonly #places: Shares
-  readonly #waiting = new FairQueue<Waiting>(1)
-  #running = 0
+  readonly #running: Shares
+  readonly #waiting: Shares
+  readonly #queue = new FairQueue<Waiting>(1)
 
-  constructor(concurrentMax: number, places: SharesOptions) {
-    this.#concurrentMax = concurrentMax
-    this.#places = new Shares(places)
+  constructor({ concurrentMax, accountConcurrentMin, waitingMax }: FairConcurrencyLimitOptions) {
+    this.#running = new Shares({ what: 'pieces of work', capacity: concurrentMax, floor: accountConcurrentMin })
+    this.#waiting = new Shares({ what: 'waiting pieces of work', capacity: waitingMax, floor: accountWaitingMin })
   }
 
   /**
-   * Waits for a turn; dispose of it when the work has ended. Undefined when the account gets no place to wait. Rejects with the signal's
-   * reason when it aborts first.
+   * Waits for a turn; dispose of it when the work has ended. Undefined when the account gets no place to wait, or the signal aborts
+   * first.
    */
   async enter(account: string, signal: AbortSignal): Promise<Disposable | undefined> {
-    signal.throwIfAborted()
-    if (this.#places.refusal(account) !== undefined) return undefined
-    const turn = Promise.withResolvers<void>()
+    if (signal.aborted || !this.#waiting.isFree(account)) return undefined
+    const turn = Promise.withResolvers<Disposable | undefined>()
     const waiting = { account, begin: turn.resolve }
     const leave = () => {
-      if (this.#waiting.remove(account, waiting)) this.#places.release(account)
-      turn.reject(signal.reason)
+      if (this.#queue.remove(account, waiting)) this.#waiting.release(account)
+      turn.resolve(undefined)
     }
-    this.#places.acquire(account)
-    this.#waiting.push(account, waiting)
+    this.#waiting.add(account, 1)
+    this.#queue.push(account, waiting)
     signal.addEventListener('abort', leave, { once: true })
-    this.#next()
-    await turn.promise
-    return {
-      [Symbol.dispose]: () => {
-        this.#running -= 1
-        this.#next()
-      },
-    }
+    this.#beginNext()
+    return turn.promise.finally(() => signal.removeEventListener('abort', leave))
   }
 
-  #next(): void {
-    if (this.#running >= this.#concurrentMax) return
-    const waiting = this.#waiting.peek()
-    if (waiting === undefined) return
-    this.#waiting.served(1, true)
-    this.#places.release(waiting.account)
-    this.#running += 1
-    waiting.begin()
+  #beginNext(): void {
+    const mayBegin = (account: string) => this.#running.isFree(account)
+    for (let next = this.#queue.peek(mayBegin); next !== undefined; next = this.#queue.peek(mayBegin)) {
+      const { account, begin } = next
+      this.#queue.served(account, 1, true)
+      this.#waiting.release(account)
+      this.#running.add(account, 1)
+      begin({
+        [Symbol.dispose]: () => {
+          this.#running.release(account)
+          this.#beginNext()
+        },
+      })
+    }
   }
 }

@@ -24,14 +24,22 @@ export class FairQueue<Item> {
     this.#length += 1
   }
 
-  /** The item whose turn it is. It stays in the queue until `served` reports that it is done. */
-  peek(): Item | undefined {
-    return this.#first()?.[1].items[0]
+  /** The item whose turn it is, of an account that `mayServe`. It stays in the queue until `served` reports that it is done. */
+  peek(mayServe: (account: string) => boolean = () => true): Item | undefined {
+    for (const [account, lane] of this.#lanes) {
+      if (!mayServe(account)) continue
+      if (lane.left > 0) return lane.items[0]
+      // The turn is used up: move the account behind the others and grant the next quantum. A map iterates in insertion order.
+      lane.left += this.#quantum
+      this.#lanes.delete(account)
+      this.#lanes.set(account, lane)
+    }
+    return undefined
   }
 
   /** Charges `weight` to the account whose item `peek` returned, and removes the item when it is done. */
-  served(weight: number, isDone: boolean): void {
-    const [account, lane] = this.#first()!
+  served(account: string, weight: number, isDone: boolean): void {
+    const lane = this.#lanes.get(account)!
     lane.left -= weight
     if (isDone) this.#drop(account, lane, 0)
   }
@@ -57,17 +65,6 @@ export class FairQueue<Item> {
     lane.items.splice(place, 1)
     this.#length -= 1
     if (lane.items.length === 0) this.#lanes.delete(account)
-  }
-
-  #first(): readonly [string, Lane<Item>] | undefined {
-    for (const [account, lane] of this.#lanes) {
-      if (lane.left > 0) return [account, lane]
-      // The turn is used up: move the account behind the others and grant the next quantum. A map iterates in insertion order.
-      lane.left += this.#quantum
-      this.#lanes.delete(account)
-      this.#lanes.set(account, lane)
-    }
-    return undefined
   }
 }
 

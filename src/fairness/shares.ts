@@ -38,26 +38,37 @@ export class Shares {
 
   /** The error that `acquire` would throw now. */
   refusal(account: string, amount = 1): ServiceError | undefined {
-    const { what, capacity, floor = 0, accountMax = capacity } = this.#options
-    const own = this.#byAccount.get(account) ?? 0
+    if (this.isFree(account, amount)) return undefined
+    const { what, capacity } = this.#options
+    if (this.#used + amount > capacity)
+      return new OverloadedError(`The service is at its limit of ${capacity} ${what}.`)
+    return new ShareUsedUpError(what, this.#own(account), capacity)
+  }
+
+  isFree(account: string, amount = 1): boolean {
+    const { capacity, floor = 0, accountMax = capacity } = this.#options
+    const own = this.#own(account)
     const free = capacity - this.#used - amount
-    if (free < 0) return new OverloadedError(`The service is at its limit of ${capacity} ${what}.`)
     const share = Math.min(accountMax, Math.max(floor, Math.floor(free / 3)))
-    return own === 0 || own + amount <= share ? undefined : new ShareUsedUpError(what, own, capacity)
+    return free >= 0 && (own === 0 || own + amount <= share)
   }
 
   /** Takes without a check, even beyond the capacity. The amount counts against later calls. */
   add(account: string, amount: number): void {
     this.#used += amount
-    this.#byAccount.set(account, (this.#byAccount.get(account) ?? 0) + amount)
+    this.#byAccount.set(account, this.#own(account) + amount)
   }
 
   release(account: string, amount = 1): void {
-    const left = (this.#byAccount.get(account) ?? 0) - amount
+    const left = this.#own(account) - amount
     if (left < 0) throw new Error(`released ${amount} ${this.#options.what} that were not acquired`)
     this.#used -= amount
     if (left === 0) this.#byAccount.delete(account)
     else this.#byAccount.set(account, left)
+  }
+
+  #own(account: string): number {
+    return this.#byAccount.get(account) ?? 0
   }
 }
 

@@ -199,7 +199,7 @@ class CountingThread implements TokenCounter {
     this.#isAlone = false
     if (queue !== this.#paid) this.#isOpensTurn = queue === this.#unpaid
     job.slicer.advance()
-    queue.served(characters, job.slicer.next === undefined)
+    queue.served(job.account, characters, job.slicer.next === undefined)
     job.given += 1
     this.#nextId += 1
     return { id: this.#nextId, job, texts, attempts: 0 }

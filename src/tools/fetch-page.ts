@@ -1,4 +1,4 @@
-import { Shares } from '../fairness/shares.ts'
+import { FairConcurrencyLimit } from '../fairness/fair-concurrency-limit.ts'
 import { SlowPageError } from './exchange.ts'
 import type { ReadPage, ReadQuestion } from './page-channel.ts'
 import { pageKind } from './page-kind.ts'
@@ -23,22 +23,19 @@ export type FetchPageLimits = {
   readonly fetchesMax: number
 }
 
-const fetchesPerAccountMin = 4
-const waitingMax = 512
-const waitingPerAccountMin = 4
-
 export const fetchPageLimits: FetchPageLimits = { charactersMax: 40_000, totalMsMax: 20_000, fetchesMax: 64 }
 
 /** Web fetch. Checks robots.txt at every hop, fetches through safe-fetch, and parses the page in a child process. */
 export function createWebFetch({ fetch, reader, now, limits = fetchPageLimits }: FetchPageOptions): WebFetch {
   const robots = createRobots(fetch, now)
-  const places = new FetchPlaces(limits.fetchesMax)
+  const limit = new FairConcurrencyLimit({ concurrentMax: limits.fetchesMax, accountConcurrentMin: 4, waitingMax: 512 })
   return {
     async fetch(url, signal, account) {
       const late = AbortSignal.timeout(limits.totalMsMax)
       const both = AbortSignal.any([signal, late])
       try {
-        using _place = await places.enter(account, both)
+        using turn = await limit.enter(account, both)
+        if (turn === undefined) throw new BusyError()
         const answer = await fetch.get(url, both, async (hop) => {
           if (!fetch.isSite(hop)) await robots.check(hop, both)
         })
@@ -48,71 +45,6 @@ export function createWebFetch({ fetch, reader, now, limits = fetchPageLimits }:
         throw late.aborted && !(error instanceof BusyError) ? new SlowPageError() : error
       }
     },
-  }
-}
-
-type Waiting = { readonly account: string; readonly enter: () => void }
-
-/** The places of concurrent fetches. An account that uses its share waits until one of its fetches ends; others are served meanwhile. */
-class FetchPlaces {
-  readonly #places: Shares
-  readonly #waitingPlaces = new Shares({
-    what: 'page fetches that wait',
-    capacity: waitingMax,
-    floor: waitingPerAccountMin,
-  })
-  /** In order of arrival. */
-  readonly #waiting: Waiting[] = []
-
-  constructor(fetchesMax: number) {
-    this.#places = new Shares({ what: 'page fetches', capacity: fetchesMax, floor: fetchesPerAccountMin })
-  }
-
-  /** Waits for a place. Dispose of the result when the fetch has ended. */
-  async enter(account: string, signal: AbortSignal): Promise<Disposable> {
-    signal.throwIfAborted()
-    const isNext = !this.#waiting.some((waiting) => waiting.account === account)
-    if (isNext && this.#places.refusal(account) === undefined) this.#places.acquire(account)
-    else await this.#wait(account, signal)
-    return {
-      [Symbol.dispose]: () => {
-        this.#places.release(account)
-        this.#admit()
-      },
-    }
-  }
-
-  async #wait(account: string, signal: AbortSignal): Promise<void> {
-    if (this.#waitingPlaces.refusal(account) !== undefined) throw new BusyError()
-    const turn = Promise.withResolvers<void>()
-    const waiting = { account, enter: turn.resolve }
-    const leave = () => {
-      this.#remove(waiting)
-      turn.reject(new BusyError())
-    }
-    this.#waitingPlaces.acquire(account)
-    this.#waiting.push(waiting)
-    signal.addEventListener('abort', leave, { once: true })
-    try {
-      await turn.promise
-    } finally {
-      signal.removeEventListener('abort', leave)
-      this.#waitingPlaces.release(account)
-    }
-  }
-
-  #admit(): void {
-    for (const waiting of [...this.#waiting]) {
-      if (this.#places.refusal(waiting.account) !== undefined) continue
-      this.#places.acquire(waiting.account)
-      this.#remove(waiting)
-      waiting.enter()
-    }
-  }
-
-  #remove(waiting: Waiting): void {
-    const place = this.#waiting.indexOf(waiting)
-    if (place !== -1) this.#waiting.splice(place, 1)
   }
 }
 

@@ -23,7 +23,6 @@ export const pageReaderLimits: PageReaderLimits = {
   buffersBytesMax: 256 * 1024 * 1024,
 }
 
-const waitingPerAccountMin = 4
 const workerModule = new URL('./page-worker.ts', import.meta.url)
 
 /**
@@ -50,17 +49,21 @@ class PageProcesses implements PageReader {
   constructor(limits: PageReaderLimits, module: URL) {
     this.#limits = limits
     this.#module = module
-    this.#processLimit = new FairConcurrencyLimit(limits.processesMax, {
-      what: 'pages that wait to be read',
-      capacity: limits.waitingMax,
-      floor: waitingPerAccountMin,
+    const { processesMax, waitingMax } = limits
+    this.#processLimit = new FairConcurrencyLimit({
+      concurrentMax: processesMax,
+      accountConcurrentMin: processesMax,
+      waitingMax,
     })
   }
 
   async read(question: ReadQuestion, signal: AbortSignal, account: string): Promise<ReadPage> {
     const stopped = AbortSignal.any([signal, this.#closed.signal])
     const turn = await this.#processLimit.enter(account, stopped)
-    if (turn === undefined) throw new UnreadablePageError()
+    if (turn === undefined) {
+      stopped.throwIfAborted()
+      throw new UnreadablePageError()
+    }
     const page = Promise.withResolvers<ReadPage>()
     signal.addEventListener('abort', () => page.reject(signal.reason), { once: true })
     this.#read(question, turn, stopped).then(page.resolve, page.reject)

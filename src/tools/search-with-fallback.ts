@@ -15,18 +15,12 @@ export type SearchWithFallbackOptions = {
 const totalMsMaxDefault = 20_000
 const pauseMs = 250
 const pauseMsMax = 1_500
-const waitingMax = 512
-const waitingPerAccountMin = 4
 
 /** Tries the providers in order. When all have failed, retries the first one whose error was temporary, once. */
 export function searchWithFallback({ providers, onFailure, totalMsMax }: SearchWithFallbackOptions): WebSearch {
   // As many searches as a provider has connections: behind them the HTTP client would queue, for all accounts alike, while the search's
   // timeout runs.
-  const limit = new FairConcurrencyLimit(connectionsMax, {
-    what: 'searches that wait',
-    capacity: waitingMax,
-    floor: waitingPerAccountMin,
-  })
+  const limit = new FairConcurrencyLimit({ concurrentMax: connectionsMax, accountConcurrentMin: 4, waitingMax: 512 })
   return {
     async search(query, signal, account) {
       const words = query.trim().slice(0, queryCharactersMax)
