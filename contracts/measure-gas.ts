@@ -94,9 +94,9 @@ async function setUp(): Promise<Setup> {
   const roles = [operator, operator, operator]
   const gateway = await deploy(chain, operator, settlementGatewayBytecode, [usdc, withdrawalDelay, ...roles])
   for (const depositor of depositors) {
-    await send(chain, depositor, usdc, 'faucet(address,uint256)', [depositor, 10n ** 12n])
-    await send(chain, depositor, usdc, 'approve(address,uint256)', [gateway, 10n ** 12n])
-    await send(chain, depositor, gateway, 'deposit(address,uint256)', [usdc, 10n ** 9n])
+    await send(chain, { from: depositor, to: usdc }, 'faucet(address,uint256)', [depositor, 10n ** 12n])
+    await send(chain, { from: depositor, to: usdc }, 'approve(address,uint256)', [gateway, 10n ** 12n])
+    await send(chain, { from: depositor, to: gateway }, 'deposit(address,uint256)', [usdc, 10n ** 9n])
   }
   const payers = depositors.slice(0, payerCount)
   const newcomers = depositors.slice(payerCount)
@@ -132,14 +132,14 @@ async function measureBatches(setup: Setup): Promise<Measured[]> {
 
 async function measureDeposits({ chain, usdc, gateway, operator, payers }: Setup): Promise<Measured[]> {
   const [payer] = payers as [Hex, ...Hex[]]
-  const deposited = await send(chain, payer, gateway, 'deposit(address,uint256)', [usdc, 1_000n])
+  const deposited = await send(chain, { from: payer, to: gateway }, 'deposit(address,uint256)', [usdc, 1_000n])
 
   const payment = nextPayment(payer, gateway, 1_000n)
   const domain = { name: 'USDC', version: '2', verifyingContract: usdc }
   const signature = await sign(chain, 'ReceiveWithAuthorization', payment, domain)
   const types = 'address,address,uint256,uint256,uint256,bytes32,uint8,bytes32,bytes32'
   const words = [usdc, payer, payment.value, ...window, payment.nonce, ...signature]
-  const swept = await send(chain, operator, gateway, `depositWithAuthorization(${types})`, words)
+  const swept = await send(chain, { from: operator, to: gateway }, `depositWithAuthorization(${types})`, words)
   return [
     { name: 'deposit, not the first', gas: deposited, count: 1 },
     { name: 'depositWithAuthorization, not the first', gas: swept, count: 1 },
@@ -148,8 +148,11 @@ async function measureDeposits({ chain, usdc, gateway, operator, payers }: Setup
 
 async function measureWithdrawals({ chain, usdc, gateway, payers }: Setup): Promise<Measured[]> {
   const [payer] = payers as [Hex, ...Hex[]]
-  const initiated = await send(chain, payer, gateway, 'initiateWithdrawal(address,uint256)', [usdc, 1_000n])
-  const paid = await send(chain, payer, gateway, 'withdraw(address)', [usdc])
+  const initiated = await send(chain, { from: payer, to: gateway }, 'initiateWithdrawal(address,uint256)', [
+    usdc,
+    1_000n,
+  ])
+  const paid = await send(chain, { from: payer, to: gateway }, 'withdraw(address)', [usdc])
   return [
     { name: 'initiateWithdrawal', gas: initiated, count: 1 },
     { name: 'withdraw', gas: paid, count: 1 },
@@ -172,7 +175,7 @@ async function settle(setup: Setup, payers: Hex[], payee: Hex | 'strangers', cou
   const offset = 96n
   const words = [BigInt(lastBatchId as Hex) + 1n, receiptRoot, offset, BigInt(count), ...rows]
   const row = '(address,address,uint256,uint256,uint256,bytes32,uint8,bytes32,bytes32)'
-  return send(chain, operator, gateway, `settleBatch(uint64,bytes32,${row}[])`, words)
+  return send(chain, { from: operator, to: gateway }, `settleBatch(uint64,bytes32,${row}[])`, words)
 }
 
 /** Nonces as the service makes them: a key of 192 bits, here made of the address, and a sequence of 64. */
@@ -219,8 +222,8 @@ async function deploy(chain: Chain, from: Hex, bytecode: string, words: Word[]):
 }
 
 /** Sends a call whose arguments are plain words, and returns the gas it took. */
-async function send(chain: Chain, from: Hex, to: Hex, signature: string, words: Word[]): Promise<bigint> {
-  const receipt = await transact(chain, { from, to, data: `${await selector(chain, signature)}${encode(words)}` })
+async function send(chain: Chain, route: { from: Hex; to: Hex }, signature: string, words: Word[]): Promise<bigint> {
+  const receipt = await transact(chain, { ...route, data: `${await selector(chain, signature)}${encode(words)}` })
   const skipped = await hash(chain, 'AuthorizationSkipped(uint64,address,bytes32,uint8,uint256,uint256)')
   if (receipt.logs.some((log) => log.topics[0] === skipped)) throw new Error(`${signature} skipped a good payment.`)
   return BigInt(receipt.gasUsed)
