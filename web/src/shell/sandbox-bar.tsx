@@ -6,8 +6,7 @@ import { useX402Wallet } from '../api/x402-wallet.ts'
 import { formatPrice } from '../money/format.ts'
 import { useAnnounce } from '../ui/announce.tsx'
 import { Button } from '../ui/button.tsx'
-import { Dialog } from '../ui/dialog.tsx'
-import { ErrorPanel } from '../ui/loaded.tsx'
+import { ConfirmDialog } from '../ui/confirm-dialog.tsx'
 
 /** Only in the sandbox: actions for developers. */
 export function SandboxBar({ session }: { session: Session }) {
@@ -73,30 +72,22 @@ function ResetDialog({ onClose }: { onClose: () => void }) {
     onSuccess: () => window.location.assign('/'),
   })
   return (
-    <Dialog
+    <ConfirmDialog
       title="Reset data"
+      action="Start over"
+      variant="primary"
+      change={{ ...reset, isPending: reset.isPending || reset.isSuccess }}
       onClose={onClose}
-      footer={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button variant="primary" onClick={() => reset.mutate()} busy={reset.isPending || reset.isSuccess}>
-            Start over
-          </Button>
-        </>
-      }
     >
-      <div className="flex flex-col gap-3 whitespace-normal">
-        <p>
-          You start over with an empty account: no keys, no requests and 25 test USDC. You stay signed in; other
-          browsers have to sign in again.
-        </p>
-        <p>
-          Your current account is kept, not deleted: its API keys still work and its receipts stay valid. If it is the
-          demo account, the key in <code className="num">sandbox.json</code> belongs to it until the service restarts.
-        </p>
-        {reset.error !== null && <ErrorPanel error={reset.error} />}
-      </div>
-    </Dialog>
+      <p>
+        You start over with an empty account: no keys, no requests and 25 test USDC. You stay signed in; other browsers
+        have to sign in again.
+      </p>
+      <p>
+        Your current account is kept, not deleted: its API keys still work and its receipts stay valid. If it is the
+        demo account, the key in <code className="num">sandbox.json</code> belongs to it until the service restarts.
+      </p>
+    </ConfirmDialog>
   )
 }
 

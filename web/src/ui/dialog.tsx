@@ -57,8 +57,8 @@ export function Dialog({
         if (event.target === dialog.current) leave()
       }}
       className={classNames(
-        // A dialog inherits styles from its parent, such as a cell that is aligned to the right. Its text is aligned to the left.
-        'text-left fade-in m-auto max-h-[calc(100dvh-32px)] w-[calc(100vw-32px)] overflow-hidden rounded-md border border-rule bg-surface p-0',
+        // A dialog inherits the style of its parent's text, such as a cell that is aligned to the right.
+        'text-left whitespace-normal fade-in m-auto max-h-[calc(100dvh-32px)] w-[calc(100vw-32px)] overflow-hidden rounded-md border border-rule bg-surface p-0',
         wide ? 'max-w-2xl' : 'max-w-md',
       )}
     >

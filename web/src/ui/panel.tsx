@@ -64,6 +64,11 @@ export function EmptyState({ title, children, action }: { title: string; childre
   )
 }
 
+/** A value for `Facts` in the typeface of amounts and addresses. */
+export function numeric(text: string): ReactNode {
+  return <span className="num break-all">{text}</span>
+}
+
 /** Label and value in two columns, as on a statement. */
 export function Facts({ rows }: { rows: readonly (readonly [string, ReactNode])[] }) {
   return (

@@ -1,17 +1,14 @@
-import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { type FormEvent, useState } from 'react'
 import { parse } from '../../../../src/money/usdc.ts'
-import { ApiError, call } from '../../api/call.ts'
+import { call } from '../../api/call.ts'
 import { hasRole } from '../../api/roles.ts'
-import type { Balance, Session, Withdrawal } from '../../api/shapes.ts'
+import type { Balance, Session } from '../../api/shapes.ts'
 import { atomic, formatExact } from '../../money/format.ts'
-import { useAskSignIn } from '../../shell/providers.tsx'
-import { useAnnounce } from '../../ui/announce.tsx'
+import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
-import { Dialog } from '../../ui/dialog.tsx'
+import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
 import { TextField } from '../../ui/field.tsx'
-import { ErrorPanel } from '../../ui/loaded.tsx'
-import { Facts, Panel } from '../../ui/panel.tsx'
+import { Facts, numeric, Panel } from '../../ui/panel.tsx'
 import { isAmount } from '../keys/key-terms.ts'
 import { forgetPaymentKey, paymentKey } from './payment-key.ts'
 
@@ -100,64 +97,29 @@ type ConfirmProps = {
 }
 
 function ConfirmRefund({ agreed: { amount, payment }, credit, wallet, chain, onClose, onDone }: ConfirmProps) {
-  const client = useQueryClient()
-  const announce = useAnnounce()
-  const askSignIn = useAskSignIn()
-  const refund = useMutation({
-    mutationFn: (): Promise<Withdrawal> =>
-      call(
-        'createWalletRefund',
-        { body: amount === '' ? {} : { amount } },
-        { headers: { 'idempotency-key': paymentKey(payment) } },
-      ),
-    onSuccess: () => {
-      forgetPaymentKey(payment)
-      announce('Refund requested.')
-      for (const queryKey of [['withdrawals'], ['balance']]) void client.invalidateQueries({ queryKey })
-      onDone()
-    },
-    onError: (error) => {
-      if (error instanceof ApiError && /recent/.test(error.code))
-        askSignIn({ reason: 'recent', onDone: () => refund.mutate() })
-    },
-  })
+  const refund = useChange(async () => {
+    const headers = { 'idempotency-key': paymentKey(payment) }
+    await call('createWalletRefund', { body: amount === '' ? {} : { amount } }, { headers })
+    forgetPaymentKey(payment)
+    onDone()
+  }, 'Refund requested.')
   return (
-    <Dialog
+    <ConfirmDialog
       title="Confirm refund"
+      action={`Refund ${amount === '' ? 'all credit' : `${amount} USDC`}`}
+      variant="primary"
+      change={refund}
       onClose={onClose}
-      busy={refund.isPending}
-      footer={
-        <>
-          <Button onClick={onClose} disabled={refund.isPending}>
-            Cancel
-          </Button>
-          <Button variant="primary" onClick={() => refund.mutate()} busy={refund.isPending}>
-            Refund {amount === '' ? 'all credit' : `${amount} USDC`}
-          </Button>
-        </>
-      }
+      ifMade="The refund may have been requested. Confirm it again: it is not made twice."
     >
-      <div className="flex flex-col gap-4">
-        <Facts
-          rows={[
-            [
-              'Amount',
-              <span key="amount" className="num">
-                {amount === '' ? `All credit, now ${formatExact(credit)}` : formatExact(parse(amount))}
-              </span>,
-            ],
-            ['Fee', 'None'],
-            [
-              'To',
-              <span key="to" className="num break-all">
-                {wallet}
-              </span>,
-            ],
-            ['Chain', chain],
-          ]}
-        />
-        {refund.error !== null && <ErrorPanel error={refund.error} />}
-      </div>
-    </Dialog>
+      <Facts
+        rows={[
+          ['Amount', numeric(amount === '' ? `All credit, now ${formatExact(credit)}` : formatExact(parse(amount)))],
+          ['Fee', 'None'],
+          ['To', numeric(wallet)],
+          ['Chain', chain],
+        ]}
+      />
+    </ConfirmDialog>
   )
 }

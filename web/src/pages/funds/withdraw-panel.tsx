@@ -1,36 +1,28 @@
-import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
 import { parse } from '../../../../src/money/usdc.ts'
-import { ApiError, call } from '../../api/call.ts'
 import { withdrawalsQuery } from '../../api/queries.ts'
 import { hasRole } from '../../api/roles.ts'
-import type { Account, Balance, Session, Withdrawal } from '../../api/shapes.ts'
+import type { Account, Balance, Session } from '../../api/shapes.ts'
 import { atomic, formatExact } from '../../money/format.ts'
-import { useAskSignIn } from '../../shell/providers.tsx'
-import { useAnnounce } from '../../ui/announce.tsx'
 import { Button } from '../../ui/button.tsx'
-import { Dialog } from '../../ui/dialog.tsx'
 import { TextField } from '../../ui/field.tsx'
-import { ErrorPanel } from '../../ui/loaded.tsx'
-import { Facts, Notice, Panel } from '../../ui/panel.tsx'
+import { Panel } from '../../ui/panel.tsx'
 import { isAmount } from '../keys/key-terms.ts'
-import { confirmOwner } from '../sign-in/passkey.ts'
 import { addressProblem } from './address.ts'
-import { forgetPaymentKey, paymentKey } from './payment-key.ts'
+import { type AgreedWithdrawal, ConfirmWithdrawal } from './confirm-withdrawal.tsx'
 import { usualTime } from './withdrawal-time.ts'
 
 type Props = { session: Session; account: Account; balance: Balance }
 type Form = { readonly amount: string; readonly address: string }
-/** The terms that the person confirmed. They do not change when the account changes meanwhile. */
-type Agreed = Form & { readonly isNewAddress: boolean; readonly payment: string }
 
 /** Money out, to the registered owner address. One form, one payment, however often it is reviewed and sent. */
 export function WithdrawPanel({ session, account, balance }: Props) {
   const [amount, setAmount] = useState('')
   const [typedAddress, setTypedAddress] = useState<string>()
   const [tried, setTried] = useState(false)
-  const [agreed, setAgreed] = useState<Agreed>()
+  const [agreed, setAgreed] = useState<AgreedWithdrawal>()
   const [wasThere, setWasThere] = useState(false)
   const form: Form = { amount, address: typedAddress ?? account.owner_address ?? '' }
   const available = atomic(balance.available_atomic)
@@ -160,126 +152,4 @@ function checkForm(
           ? `The minimum is ${formatExact(min)}, or everything that is available (${formatExact(available)}).`
           : undefined
   return { ...(amount !== undefined && { amount }), ...(address !== undefined && { address }) }
-}
-
-/** Repeats every value before money moves; an address used for the first time is typed once more. */
-function ConfirmWithdrawal({
-  agreed,
-  feeMax,
-  time,
-  session,
-  account,
-  known,
-  onClose,
-  onDone,
-}: {
-  agreed: Agreed
-  feeMax: bigint
-  time: string | undefined
-  session: Session
-  account: Account
-  known: readonly Withdrawal[]
-  onClose: () => void
-  onDone: (isKnown: boolean) => void
-}) {
-  const client = useQueryClient()
-  const announce = useAnnounce()
-  const askSignIn = useAskSignIn()
-  const [typed, setTyped] = useState('')
-  const lastFour = agreed.address.slice(-4)
-  const withdraw = useMutation({
-    /** Whether the list had this withdrawal before: an earlier attempt was made although its answer was lost. */
-    mutationFn: async (): Promise<boolean> => {
-      if (agreed.isNewAddress) {
-        const proof = await confirmOwner(session, account, agreed.address)
-        await call('setOwner', { body: { address: agreed.address, ...(proof !== undefined && { proof }) } })
-      }
-      const made = await call(
-        'createWithdrawal',
-        { body: { amount: agreed.amount, recipient: agreed.address } },
-        { headers: { 'idempotency-key': paymentKey(agreed.payment) } },
-      )
-      return known.some(({ id }) => id === made.id)
-    },
-    onSuccess: (isKnown) => {
-      forgetPaymentKey(agreed.payment)
-      announce(isKnown ? 'This withdrawal had been requested before.' : 'Withdrawal requested.')
-      for (const queryKey of [['withdrawals'], ['balance'], ['session']]) void client.invalidateQueries({ queryKey })
-      onDone(isKnown)
-    },
-    onError: (error) => {
-      if (error instanceof ApiError && /recent/.test(error.code))
-        askSignIn({ reason: 'recent', onDone: () => withdraw.mutate() })
-    },
-  })
-  return (
-    <Dialog
-      title="Confirm withdrawal"
-      onClose={onClose}
-      busy={withdraw.isPending}
-      footer={
-        <>
-          <Button onClick={onClose} disabled={withdraw.isPending}>
-            Cancel
-          </Button>
-          <Button
-            variant="primary"
-            disabled={agreed.isNewAddress && typed.toLowerCase() !== lastFour.toLowerCase()}
-            onClick={() => withdraw.mutate()}
-            busy={withdraw.isPending}
-          >
-            Withdraw {agreed.amount} USDC
-          </Button>
-        </>
-      }
-    >
-      <div className="flex flex-col gap-4">
-        <Facts
-          rows={[
-            [
-              'Amount',
-              <span key="amount" className="num">
-                {formatExact(parse(agreed.amount))}
-              </span>,
-            ],
-            [
-              feeMax === 0n ? 'Fee' : 'Maximum fee (any unused part is returned)',
-              <span key="fee" className="num">
-                {formatExact(feeMax)}
-              </span>,
-            ],
-            [
-              'You receive',
-              <span key="get" className="num">
-                {formatExact(parse(agreed.amount) - feeMax)}
-              </span>,
-            ],
-            [
-              'To',
-              <span key="to" className="num break-all">
-                {agreed.address}
-              </span>,
-            ],
-            ['Chain', session.chain?.name ?? 'the chain'],
-            ...(time === undefined ? [] : [['Time', time] as const]),
-          ]}
-        />
-        {agreed.isNewAddress && (
-          <>
-            <Notice tone="held">
-              This is a new address. It becomes your owner address; changing it later requires a waiting period.
-            </Notice>
-            <TextField
-              label="Type the last four characters of the address"
-              mono
-              maxLength={4}
-              value={typed}
-              onChange={({ target }) => setTyped(target.value)}
-            />
-          </>
-        )}
-        {withdraw.error !== null && <ErrorPanel error={withdraw.error} />}
-      </div>
-    </Dialog>
-  )
 }

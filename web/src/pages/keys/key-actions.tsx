@@ -1,11 +1,12 @@
-import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { useQuery } from '@tanstack/react-query'
 import { type FormEvent, useState } from 'react'
 import { call } from '../../api/call.ts'
 import { keyQuery } from '../../api/queries.ts'
 import type { Key } from '../../api/shapes.ts'
 import { useRole } from '../../api/use-role.ts'
-import { useAnnounce } from '../../ui/announce.tsx'
+import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
+import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { SelectField, TextField } from '../../ui/field.tsx'
 import { Icon } from '../../ui/icon.tsx'
@@ -13,7 +14,7 @@ import { ErrorPanel } from '../../ui/loaded.tsx'
 import { menuItemClass, Popover } from '../../ui/menu.tsx'
 import { isSameName } from '../../ui/same-name.ts'
 import { RequestList } from '../requests/request-list.tsx'
-import { checkTerms, termsChanges, termsOf } from './key-terms.ts'
+import { checkTerms, ifKeyRotated, termsChanges, termsOf } from './key-terms.ts'
 import type { IssuedKey } from './secret-dialog.tsx'
 import { TermsFields } from './terms-fields.tsx'
 
@@ -83,33 +84,15 @@ export function KeyActions({ apiKey, onIssued }: { apiKey: Key; onIssued: (issue
   )
 }
 
-function useChange(change: () => Promise<unknown>, said: string, onDone?: () => void) {
-  const client = useQueryClient()
-  const announce = useAnnounce()
-  return useMutation({
-    mutationFn: change,
-    onSuccess: () => {
-      announce(said)
-      void client.invalidateQueries({ queryKey: ['keys'] })
-      onDone?.()
-    },
-    // The answer may have been lost after the change was made.
-    onError: () => void client.invalidateQueries({ queryKey: ['keys'] }),
-  })
-}
-
 function EditDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
   const [opened] = useState(() => termsOf(apiKey))
   const [form, setForm] = useState(opened)
   const errors = checkTerms(form, Date.now())
-  const save = useChange(
-    async () => {
-      const body = termsChanges(form, opened, Date.now())
-      if (Object.keys(body).length > 0) await call('updateKey', { parameters: { id: apiKey.id }, body })
-    },
-    'Saved.',
-    onClose,
-  )
+  const save = useChange(async () => {
+    const body = termsChanges(form, opened, Date.now())
+    if (Object.keys(body).length > 0) await call('updateKey', { parameters: { id: apiKey.id }, body })
+    onClose()
+  }, 'Saved.')
   const submit = (event: FormEvent) => {
     event.preventDefault()
     if (Object.keys(errors).length === 0) save.mutate()
@@ -146,88 +129,61 @@ const overlaps = [
 type RotateProps = { apiKey: Key; onClose: () => void; onIssued: (issued: IssuedKey) => void }
 
 function RotateDialog({ apiKey, onClose, onIssued }: RotateProps) {
-  const client = useQueryClient()
   const [overlap, setOverlap] = useState('0')
-  const rotate = useMutation({
-    mutationFn: () => call('rotateKey', { parameters: { id: apiKey.id }, body: { overlap_seconds: Number(overlap) } }),
-    onSuccess: (rotated) => {
-      onIssued({ title: 'Key rotated', apiKey: rotated })
-      void client.invalidateQueries({ queryKey: ['keys'] })
-      onClose()
-    },
-  })
+  const rotate = useChange(async () => {
+    const body = { overlap_seconds: Number(overlap) }
+    const rotated = await call('rotateKey', { parameters: { id: apiKey.id }, body })
+    onClose()
+    onIssued({ title: 'Key rotated', apiKey: rotated })
+  }, 'Key rotated.')
   return (
-    <Dialog
+    <ConfirmDialog
       title={`Rotate ${apiKey.name}`}
+      action="Rotate key"
+      variant="primary"
+      change={rotate}
       onClose={onClose}
-      busy={rotate.isPending}
-      footer={
-        <>
-          <Button onClick={onClose} disabled={rotate.isPending}>
-            Cancel
-          </Button>
-          <Button variant="primary" onClick={() => rotate.mutate()} busy={rotate.isPending}>
-            Rotate key
-          </Button>
-        </>
-      }
+      ifMade={ifKeyRotated}
     >
-      <div className="flex flex-col gap-4">
-        <p>The key gets a new secret, shown once. Its limit, spend and log stay the same.</p>
-        <SelectField
-          label="Old secret stops working"
-          value={overlap}
-          onChange={({ target }) => setOverlap(target.value)}
-        >
-          {overlaps.map(([value, words]) => (
-            <option key={value} value={value}>
-              {words}
-            </option>
-          ))}
-        </SelectField>
-        {rotate.error !== null && <ErrorPanel error={rotate.error} />}
-      </div>
-    </Dialog>
+      <p>The key gets a new secret, shown once. Its limit, spend and log stay the same.</p>
+      <SelectField label="Old secret stops working" value={overlap} onChange={({ target }) => setOverlap(target.value)}>
+        {overlaps.map(([value, words]) => (
+          <option key={value} value={value}>
+            {words}
+          </option>
+        ))}
+      </SelectField>
+    </ConfirmDialog>
   )
 }
 
 function RevokeDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
   const { data } = useQuery(keyQuery(apiKey.id))
   const [typed, setTyped] = useState('')
-  const revoke = useChange(() => call('revokeKey', { parameters: { id: apiKey.id } }), 'Key revoked.', onClose)
+  const revoke = useChange(async () => {
+    await call('revokeKey', { parameters: { id: apiKey.id } })
+    onClose()
+  }, 'Key revoked.')
   return (
-    <Dialog
+    <ConfirmDialog
       wide
       title={`Revoke ${apiKey.name}`}
+      action="Revoke permanently"
+      change={revoke}
+      disabled={!isSameName(typed, apiKey.name)}
       onClose={onClose}
-      footer={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button
-            variant="danger"
-            disabled={!isSameName(typed, apiKey.name)}
-            onClick={() => revoke.mutate()}
-            busy={revoke.isPending}
-          >
-            Revoke permanently
-          </Button>
-        </>
-      }
     >
-      <div className="flex flex-col gap-4">
-        <p>The key stops working immediately. Requests already running may finish and are charged.</p>
-        <section>
-          <h3 className="mb-1 text-sm text-muted">Latest requests</h3>
-          {data?.recent.length === 0 && <p className="text-muted">This key was never used.</p>}
-          <RequestList requests={(data?.recent ?? []).slice(0, 5)} />
-        </section>
-        <TextField
-          label={`Type the key’s name, ${apiKey.name}`}
-          value={typed}
-          onChange={({ target }) => setTyped(target.value)}
-        />
-        {revoke.error !== null && <ErrorPanel error={revoke.error} />}
-      </div>
-    </Dialog>
+      <p>The key stops working immediately. Requests already running may finish and are charged.</p>
+      <section>
+        <h3 className="mb-1 text-sm text-muted">Latest requests</h3>
+        {data?.recent.length === 0 && <p className="text-muted">This key was never used.</p>}
+        <RequestList requests={(data?.recent ?? []).slice(0, 5)} />
+      </section>
+      <TextField
+        label={`Type the key’s name, ${apiKey.name}`}
+        value={typed}
+        onChange={({ target }) => setTyped(target.value)}
+      />
+    </ConfirmDialog>
   )
 }

@@ -7,6 +7,10 @@ import type { Key } from '../../api/shapes.ts'
 export const ifKeyMade =
   'The key may have been created, but its secret cannot be shown any more. If it is in the list of keys, revoke it before you create another.'
 
+/** What a failed rotation says when its answer was lost. */
+export const ifKeyRotated =
+  'The key may have a new secret that nobody has seen, and the old one may stop working. Rotate again to get one.'
+
 export type Window = Key['limit_window']
 /** `keep` is for an existing key: its expiry does not change and is not sent. */
 export type ExpiryChoice = 'keep' | 'none' | '7' | '30' | '90' | 'date'

@@ -1,12 +1,12 @@
 import { useState } from 'react'
 import { call } from '../../api/call.ts'
+import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { useWallets, type Wallet } from '../../wallet/wallet.ts'
 import { WalletButton } from '../../wallet/wallet-button.tsx'
 import { prepareMessage, sign } from '../sign-in/wallet.ts'
-import { useAccountChange } from './account-change.ts'
 
 /** Use another wallet of this browser, added by the same signature that signs in. */
 export function AddWallet() {
@@ -23,7 +23,7 @@ export function AddWallet() {
 
 function AddWalletDialog({ onClose }: { onClose: () => void }) {
   const wallets = useWallets()
-  const add = useAccountChange(async (wallet: Wallet) => {
+  const add = useChange(async (wallet: Wallet) => {
     const message = await prepareMessage(wallet)
     await call('addWallet', { body: { message: message.text, signature: await sign(wallet, message) } })
     onClose()

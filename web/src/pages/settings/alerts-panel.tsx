@@ -4,11 +4,11 @@ import { type FormEvent, useEffect, useState } from 'react'
 import { call } from '../../api/call.ts'
 import { alertEmailQuery, alertRulesQuery } from '../../api/queries.ts'
 import type { AlertEmail, AlertRule } from '../../api/shapes.ts'
+import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
 import { Checkbox, TextField } from '../../ui/field.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
-import { useAccountChange } from './account-change.ts'
 import { type RuleForm, ruleBody, ruleFormOf, ruleProblem, ruleWords } from './alert-terms.ts'
 
 /** The alert rules, and the address that alerts are mailed to. */
@@ -41,7 +41,7 @@ function Rules({ rules }: { rules: readonly AlertRule[] }) {
   const formOf = (rule: AlertRule) => edits[rule.kind] ?? ruleFormOf(rule)
   const [tried, setTried] = useState(false)
   const problemOf = (rule: AlertRule) => ruleProblem(rule, formOf(rule))
-  const save = useAccountChange(async () => {
+  const save = useChange(async () => {
     for (const rule of rules) {
       const body = ruleBody(rule, formOf(rule))
       if (body !== undefined) await call('setAlertRule', { parameters: { kind: rule.kind }, body })
@@ -53,7 +53,7 @@ function Rules({ rules }: { rules: readonly AlertRule[] }) {
   const submit = (event: FormEvent) => {
     event.preventDefault()
     setTried(true)
-    if (rules.every((rule) => problemOf(rule) === undefined)) save.mutate(undefined)
+    if (rules.every((rule) => problemOf(rule) === undefined)) save.mutate()
   }
   return (
     <form onSubmit={submit} noValidate className="flex flex-col gap-3">
@@ -97,9 +97,9 @@ function Rules({ rules }: { rules: readonly AlertRule[] }) {
 
 function Email({ email }: { email: AlertEmail }) {
   const [address, setAddress] = useState('')
-  const set = useAccountChange(() => call('setAlertEmail', { body: { address } }), 'Link sent.')
-  const remove = useAccountChange(() => call('removeAlertEmail'), 'Address removed.')
-  const verify = useAccountChange(
+  const set = useChange(() => call('setAlertEmail', { body: { address } }), 'Link sent.')
+  const remove = useChange(() => call('removeAlertEmail'), 'Address removed.')
+  const verify = useChange(
     (token: string) => call('verifyAlertEmail', { body: { token } }),
     'Address confirmed. Alerts are mailed to it.',
   )
@@ -107,7 +107,7 @@ function Email({ email }: { email: AlertEmail }) {
   const error = set.error ?? remove.error ?? verify.error
   const submit = (event: FormEvent) => {
     event.preventDefault()
-    set.mutate(undefined)
+    set.mutate()
   }
   return (
     <section className="mt-4 border-t border-rule pt-3" data-testid="alert-email">
@@ -120,7 +120,7 @@ function Email({ email }: { email: AlertEmail }) {
               {email.verified_at === null ? 'Open the link that we sent to it.' : 'gets alerts'}
             </span>
           </span>
-          <Button small variant="quiet" onClick={() => remove.mutate(undefined)} busy={remove.isPending}>
+          <Button small variant="quiet" onClick={() => remove.mutate()} busy={remove.isPending}>
             Remove<span className="sr-only"> {email.address}</span>
           </Button>
         </p>

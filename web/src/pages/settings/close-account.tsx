@@ -5,14 +5,13 @@ import { call, showAccount } from '../../api/call.ts'
 import { balanceQuery } from '../../api/queries.ts'
 import type { Account, Session } from '../../api/shapes.ts'
 import { atomic, formatExact } from '../../money/format.ts'
+import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
-import { Dialog } from '../../ui/dialog.tsx'
+import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
 import { TextField } from '../../ui/field.tsx'
-import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { isSameName } from '../../ui/same-name.ts'
 import { forgetConversations } from '../playground/kept-conversations.ts'
-import { useAccountChange } from './account-change.ts'
 
 /** The last panel: what closing does, what stays, and what must be done before. */
 export function CloseAccount({ session, account }: { session: Session; account: Account }) {
@@ -68,7 +67,7 @@ function CloseDialog({ account, onClose }: { account: Account; onClose: () => vo
   const [typed, setTyped] = useState('')
   const client = useQueryClient()
   const navigate = useNavigate()
-  const close = useAccountChange(async () => {
+  const close = useChange(async () => {
     await call('closeAccount')
     // Nothing of the account is left in this page either.
     forgetConversations()
@@ -77,38 +76,25 @@ function CloseDialog({ account, onClose }: { account: Account; onClose: () => vo
     await navigate({ to: '/login', search: { closed: '1' } as never })
   }, 'The account is closed.')
   return (
-    <Dialog
+    <ConfirmDialog
       title={`Close ${account.name}`}
+      action="Close permanently"
+      change={close}
+      disabled={!isSameName(typed, account.name)}
       onClose={onClose}
-      footer={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button
-            variant="danger"
-            disabled={!isSameName(typed, account.name)}
-            onClick={() => close.mutate(undefined)}
-            busy={close.isPending}
-          >
-            Close permanently
-          </Button>
-        </>
-      }
     >
-      <div className="flex flex-col gap-4">
-        <p>
-          Its keys stop working and you can no longer sign in to it. If you have no other account, signing in with the
-          same wallet creates a new one.{' '}
-          {account.x402_wallet === null
-            ? 'Money sent to its deposit address later is still credited to the closed account; contact the operator to get access.'
-            : 'The wallet can no longer pay over x402 here.'}
-        </p>
-        <TextField
-          label={`Type the account’s name, ${account.name}`}
-          value={typed}
-          onChange={({ target }) => setTyped(target.value)}
-        />
-        {close.error !== null && <ErrorPanel error={close.error} />}
-      </div>
-    </Dialog>
+      <p>
+        Its keys stop working and you can no longer sign in to it. If you have no other account, signing in with the
+        same wallet creates a new one.{' '}
+        {account.x402_wallet === null
+          ? 'Money sent to its deposit address later is still credited to the closed account; contact the operator to get access.'
+          : 'The wallet can no longer pay over x402 here.'}
+      </p>
+      <TextField
+        label={`Type the account’s name, ${account.name}`}
+        value={typed}
+        onChange={({ target }) => setTyped(target.value)}
+      />
+    </ConfirmDialog>
   )
 }

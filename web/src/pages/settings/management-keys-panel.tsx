@@ -3,6 +3,7 @@ import { type FormEvent, useState } from 'react'
 import { call } from '../../api/call.ts'
 import { managementKeysQuery } from '../../api/queries.ts'
 import type { ManagementKey } from '../../api/shapes.ts'
+import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
 import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
@@ -11,8 +12,7 @@ import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { ShownOnceDialog } from '../../ui/shown-once-dialog.tsx'
 import { Time } from '../../ui/time.tsx'
-import { ifKeyMade } from '../keys/key-terms.ts'
-import { useAccountChange } from './account-change.ts'
+import { ifKeyMade, ifKeyRotated } from '../keys/key-terms.ts'
 
 type Scope = ManagementKey['scopes'][number]
 
@@ -78,12 +78,12 @@ function Entry({ managementKey, onSecret }: { managementKey: ManagementKey; onSe
   const parameters = { id }
   const [asked, setAsked] = useState<'rotate' | 'revoke'>()
   const close = () => setAsked(undefined)
-  const rotate = useAccountChange(async () => {
+  const rotate = useChange(async () => {
     const made = await call('rotateManagementKey', { parameters })
     close()
     onSecret(made.secret)
   }, 'Key rotated. The old secret no longer works.')
-  const revoke = useAccountChange(async () => {
+  const revoke = useChange(async () => {
     await call('revokeManagementKey', { parameters })
     close()
   }, 'Management key revoked.')
@@ -116,7 +116,13 @@ function Entry({ managementKey, onSecret }: { managementKey: ManagementKey; onSe
         </span>
       </span>
       {asked === 'rotate' && (
-        <ConfirmDialog title={`Rotate ${name}`} action="Rotate key" change={rotate} onClose={close}>
+        <ConfirmDialog
+          title={`Rotate ${name}`}
+          action="Rotate key"
+          change={rotate}
+          onClose={close}
+          ifMade={ifKeyRotated}
+        >
           The key gets a new secret, shown once. The old secret stops working immediately: programs that use it are
           refused until they have the new one.
         </ConfirmDialog>
@@ -133,14 +139,14 @@ function Entry({ managementKey, onSecret }: { managementKey: ManagementKey; onSe
 function CreateDialog({ onClose, onSecret }: { onClose: () => void; onSecret: (secret: string) => void }) {
   const [name, setName] = useState('')
   const [chosen, setChosen] = useState<readonly Scope[]>(['keys:write'])
-  const create = useAccountChange(async () => {
+  const create = useChange(async () => {
     const made = await call('createManagementKey', { body: { name: name.trim(), scopes: [...chosen] } })
     onClose()
     onSecret(made.secret)
   }, 'Management key created.')
   const submit = (event: FormEvent) => {
     event.preventDefault()
-    create.mutate(undefined)
+    create.mutate()
   }
   return (
     <Dialog title="Create a management key" onClose={onClose}>

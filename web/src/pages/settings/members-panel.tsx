@@ -6,6 +6,7 @@ import { invitationsQuery, membersQuery } from '../../api/queries.ts'
 import { hasRole, type Role, roles } from '../../api/roles.ts'
 import type { Member, Session } from '../../api/shapes.ts'
 import { accountName } from '../../shell/account-menu.tsx'
+import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
 import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
@@ -15,7 +16,6 @@ import { Panel } from '../../ui/panel.tsx'
 import { ShownOnceDialog } from '../../ui/shown-once-dialog.tsx'
 import { Time } from '../../ui/time.tsx'
 import { isAmount } from '../keys/key-terms.ts'
-import { useAccountChange } from './account-change.ts'
 
 const roleWords: Readonly<Record<Role, string>> = {
   viewer: 'Viewer: reads everything but secrets',
@@ -172,14 +172,14 @@ function InviteDialog({
   onLink: (link: string) => void
 }) {
   const [terms, setTerms] = useState<Terms>({ role: 'developer', limit: '', window: 'lifetime' })
-  const invite = useAccountChange(async () => {
+  const invite = useChange(async () => {
     const { url } = await call('createInvitation', { body: bodyOf(terms) })
     onClose()
     onLink(url)
   }, 'Invitation created.')
   const submit = (event: FormEvent) => {
     event.preventDefault()
-    invite.mutate(undefined)
+    invite.mutate()
   }
   return (
     <Dialog title="Invite a member" onClose={onClose}>
@@ -206,18 +206,18 @@ function EditDialog({ member, session, onClose }: { member: Member; session: Ses
   const [opened] = useState<Terms>({ role: member.role, limit: member.limit ?? '', window: member.limit_window })
   const [terms, setTerms] = useState(opened)
   const [isRemoving, setIsRemoving] = useState(false)
-  const save = useAccountChange(async () => {
+  const save = useChange(async () => {
     const body = changedFields(bodyOf(terms), bodyOf(opened))
     if (Object.keys(body).length > 0) await call('updateMember', { parameters, body })
     onClose()
   }, 'Saved.')
-  const remove = useAccountChange(async () => {
+  const remove = useChange(async () => {
     await call('removeMember', { parameters })
     onClose()
   }, 'Member removed.')
   const submit = (event: FormEvent) => {
     event.preventDefault()
-    save.mutate(undefined)
+    save.mutate()
   }
   if (isRemoving)
     return (
@@ -258,10 +258,7 @@ function EditDialog({ member, session, onClose }: { member: Member; session: Ses
 
 function Invitations() {
   const invitations = useQuery(invitationsQuery)
-  const revoke = useAccountChange(
-    (id: string) => call('revokeInvitation', { parameters: { id } }),
-    'Invitation revoked.',
-  )
+  const revoke = useChange((id: string) => call('revokeInvitation', { parameters: { id } }), 'Invitation revoked.')
   if (invitations.data?.data.length === 0) return null
   return (
     <div className="mt-4 border-t border-rule pt-3">
@@ -292,7 +289,7 @@ function Invitations() {
 
 function Leave({ session }: { session: Session }) {
   const [isLeaving, setIsLeaving] = useState(false)
-  const leave = useAccountChange(async () => {
+  const leave = useChange(async () => {
     await call('leaveAccount')
     window.location.assign('/login')
   }, 'You left the account.')

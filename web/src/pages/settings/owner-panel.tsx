@@ -4,6 +4,7 @@ import { call } from '../../api/call.ts'
 import { balanceQuery } from '../../api/queries.ts'
 import type { Account, Session } from '../../api/shapes.ts'
 import { atomic } from '../../money/format.ts'
+import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
 import { TextField } from '../../ui/field.tsx'
@@ -14,7 +15,6 @@ import { useWallets, type Wallet } from '../../wallet/wallet.ts'
 import { WalletButton } from '../../wallet/wallet-button.tsx'
 import { confirmOwnerWithPasskey, passkeysWork } from '../sign-in/passkey.ts'
 import { confirmOwnerWithWallet } from '../sign-in/wallet.ts'
-import { useAccountChange } from './account-change.ts'
 
 /** What confirms the address: a passkey, a wallet, or nothing: then it waits. */
 type Means = 'passkey' | 'nothing' | Wallet
@@ -24,7 +24,7 @@ export function OwnerPanel({ session, account }: { session: Session; account: Ac
   const [address, setAddress] = useState('')
   const [tried, setTried] = useState(false)
   const needsProof = useNeedsProof(session, account)
-  const change = useAccountChange(
+  const change = useChange(
     async (means: Means) => call('setOwner', { body: { address, ...(await proofBy(means, account, address)) } }),
     'Owner address saved.',
   )

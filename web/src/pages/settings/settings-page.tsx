@@ -8,6 +8,7 @@ import { Page } from '../../shell/page.tsx'
 import { type Theme, useShortcutsEnabled, useTheme } from '../../shell/preferences.ts'
 import { useScrollToHash } from '../../shell/scroll-to-hash.ts'
 import { settingsSections } from '../../shell/settings-sections.ts'
+import { useChange } from '../../shell/use-change.ts'
 import { AnchorButton, Button } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
 import { Checkbox, Segmented, TextField } from '../../ui/field.tsx'
@@ -15,7 +16,6 @@ import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
 import { addPasskey, passkeysWork } from '../sign-in/passkey.ts'
-import { useAccountChange } from './account-change.ts'
 import { AddWallet } from './add-wallet.tsx'
 import { AlertsPanel } from './alerts-panel.tsx'
 import { browserName } from './browser-name.ts'
@@ -72,7 +72,7 @@ function Profile({ session, account }: { session: Session; account: Account }) {
   const client = useQueryClient()
   const [edited, setEdited] = useState<string>()
   const name = edited ?? account.name
-  const rename = useAccountChange(async (next: string) => {
+  const rename = useChange(async (next: string) => {
     await call('updateAccount', { body: { name: next } })
     await client.invalidateQueries({ queryKey: sessionQuery.queryKey })
     setEdited(undefined)
@@ -114,7 +114,7 @@ function YourName({ session }: { session: Session }) {
   const client = useQueryClient()
   const [edited, setEdited] = useState<string>()
   const name = edited ?? known
-  const rename = useAccountChange(async (next: string) => {
+  const rename = useChange(async (next: string) => {
     await call('updatePerson', { body: { name: next } })
     await client.invalidateQueries({ queryKey: sessionQuery.queryKey })
     setEdited(undefined)
@@ -173,15 +173,15 @@ function Appearance() {
 }
 
 function Passkeys({ session, account }: { session: Session; account: Account }) {
-  const add = useAccountChange(() => addPasskey(), 'Passkey added.')
-  const remove = useAccountChange((id: string) => call('removePasskey', { parameters: { id } }), 'Passkey removed.')
+  const add = useChange(() => addPasskey(), 'Passkey added.')
+  const remove = useChange((id: string) => call('removePasskey', { parameters: { id } }), 'Passkey removed.')
   const error = add.error ?? remove.error
   return (
     <Panel
       title="Passkeys"
       actions={
         passkeysWork(session) && (
-          <Button small icon="plus" onClick={() => add.mutate(undefined)} busy={add.isPending}>
+          <Button small icon="plus" onClick={() => add.mutate()} busy={add.isPending}>
             Add passkey
           </Button>
         )
@@ -211,10 +211,7 @@ function Passkeys({ session, account }: { session: Session; account: Account }) 
 }
 
 function Wallets({ account }: { account: Account }) {
-  const remove = useAccountChange(
-    (address: string) => call('removeWallet', { parameters: { address } }),
-    'Wallet removed.',
-  )
+  const remove = useChange((address: string) => call('removeWallet', { parameters: { address } }), 'Wallet removed.')
   return (
     <Panel title="Wallets" actions={<AddWallet />}>
       {account.wallets.length === 0 && (
@@ -239,14 +236,14 @@ const methods = { wallet: 'Wallet', passkey: 'Passkey', link: 'Link', local: 'Lo
 
 function Sessions() {
   const sessions = useQuery(sessionsQuery)
-  const end = useAccountChange((id: string) => call('endSession', { parameters: { id } }), 'Session ended.')
-  const endOthers = useAccountChange(() => call('endOtherSessions'), 'All other sessions ended.')
+  const end = useChange((id: string) => call('endSession', { parameters: { id } }), 'Session ended.')
+  const endOthers = useChange(() => call('endOtherSessions'), 'All other sessions ended.')
   const error = end.error ?? endOthers.error
   return (
     <Panel
       title="Sessions"
       actions={
-        <Button small onClick={() => endOthers.mutate(undefined)} busy={endOthers.isPending}>
+        <Button small onClick={() => endOthers.mutate()} busy={endOthers.isPending}>
           End other sessions
         </Button>
       }

@@ -179,8 +179,10 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
           change={remove}
           onClose={() => setIsRemoving(false)}
         >
-          No more events are sent to <span className="num">{url}</span>. Its secret and its list of deliveries are
-          deleted, and events that wait to be sent are lost. To stop only for a while, disable it instead.
+          <p>
+            No more events are sent to <span className="num">{url}</span>. Its secret and its list of deliveries are
+            deleted, and events that wait to be sent are lost. To stop only for a while, disable it instead.
+          </p>
         </ConfirmDialog>
       )}
       {showsLog && <DeliveriesDialog webhook={webhook} onClose={() => setShowsLog(false)} />}

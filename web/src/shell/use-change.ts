@@ -1,21 +1,25 @@
 import { useMutation, useQueryClient } from '@tanstack/react-query'
-import { ApiError } from '../../api/call.ts'
-import { useAskSignIn } from '../../shell/providers.tsx'
-import { useAnnounce } from '../../ui/announce.tsx'
+import { ApiError } from '../api/call.ts'
+import { useAnnounce } from '../ui/announce.tsx'
+import { useAskSignIn } from './providers.tsx'
 
+/** The queries that a change may make out of date. */
 const changed = [
   'session',
   'sessions',
   'overview',
   'alerts',
+  'keys',
   'members',
   'invitations',
   'management-keys',
   'account-log',
+  'balance',
+  'withdrawals',
 ]
 
-/** Changes the account. If the change needs a recent sign-in, opens the sign-in and then continues. */
-export function useAccountChange<Input>(change: (input: Input) => Promise<unknown>, said: string) {
+/** Makes a change to the account. If the change needs a recent sign-in, opens the sign-in and then continues. */
+export function useChange<Input = void>(change: (input: Input) => Promise<unknown>, said: string) {
   const client = useQueryClient()
   const announce = useAnnounce()
   const askSignIn = useAskSignIn()
