@@ -201,15 +201,18 @@ const costFunction = 'partitions_of_shard'
 
 /** Makes `citus_rebalance_start` spread partitions. By default it spreads shards, many of which are empty. */
 async function setRebalanceStrategy(connection: Connection, partitions: number): Promise<void> {
-  const body = `
-      select count(*)::real from generate_series(0, ${partitions - 1}) as p, pg_dist_shard s
-       where s.shardid = $1 and worker_hash(p::smallint) between s.shardminvalue::int and s.shardmaxvalue::int
-    `
-  const current = await connection.query('select from pg_proc where proname = $1 and prosrc = $2', [costFunction, body])
-  // Citus creates it on every worker, so a node could not start while one is down.
-  if (current.length === 0)
+  const [current] = await connection.query<{ partitions: number }>(
+    `select substring(prosrc from 'generate_series\\(1, (\\d+)\\)')::int as partitions from pg_proc where proname = $1`,
+    [costFunction],
+  )
+  // Never fewer: a command may lack the service's LEDGER_PARTITIONS. Not every time: Citus creates the function on every worker, so a node
+  // could not start while one is down.
+  if ((current?.partitions ?? 0) < partitions)
     await connection.execute(
-      `create or replace function ${costFunction}(bigint) returns real language sql stable as $cost$${body}$cost$`,
+      `create or replace function ${costFunction}(bigint) returns real language sql stable as $cost$
+         select count(*)::real from generate_series(1, ${partitions}) as p, pg_dist_shard s
+          where s.shardid = $1 and worker_hash((p - 1)::smallint) between s.shardminvalue::int and s.shardmaxvalue::int
+       $cost$`,
     )
   const known = await connection.query('select from pg_dist_rebalance_strategy where name = $1', [strategy])
   if (known.length > 0) return

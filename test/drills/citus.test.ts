@@ -109,6 +109,8 @@ drill({
     const added = await cluster.startWorker()
     await cluster.addWorker(added, name)
     assert.deepEqual(await findWorkersWithJit(database), [])
+    // A command that lacks the service's LEDGER_PARTITIONS must not change how they are spread.
+    await distributeLedger(database, 1)
     step('added a worker, rebalancing')
     await database.query('select citus_rebalance_start()')
     await until(async () => {
