@@ -297,7 +297,7 @@ test('a withdrawal repeated after the gateway lost its database is found paid, e
 test('a withdrawal that the contract paid and the database does not know is paid and reserves nothing', async (t) => {
   const bench = await openBench(t)
   const { order, url } = await loseBooks(bench, 4_000n)
-  // As an earlier version wrote them.
+  // The database has the event, but not which withdrawal it paid.
   await bench.database.query('update gateway.events set spec_hash = null')
   const again = await ask(url, withdraw, order)
   assert.equal((await withdrawalEnded(url, again.body.transferId)).status, 'finalized')

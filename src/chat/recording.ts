@@ -90,7 +90,6 @@ export function readRecording(text: string): Recording {
     held: fromAtomic(BigInt(stored.held)),
     charged: fromAtomic(BigInt(stored.charged)),
     searchCost: fromAtomic(BigInt(stored.searchCost)),
-    // Recordings of earlier versions lack it; they are kept for a day.
-    inputCost: fromAtomic(BigInt(stored.inputCost ?? 0)),
+    inputCost: fromAtomic(BigInt(stored.inputCost)),
   }
 }
