@@ -23,6 +23,7 @@ const copied = [
   // from a clone.
   'deploy/Caddyfile',
   'deploy/grafana',
+  'deploy/haproxy.cfg',
   'deploy/helm',
   'deploy/nginx.conf',
   'deploy/prometheus',
