@@ -30,9 +30,11 @@ export async function measureAccounts(
   accountIds: readonly string[],
   now: Date,
 ): Promise<ReadonlyMap<string, readonly Measure[]>> {
-  const starts = startsAt(now)
+  const floor = (ms: number) => new Date(Math.floor(now.getTime() / ms) * ms)
+  const hour = floor(hourMs)
+  const week = new Date(hour.getTime() - weekMs)
   const [accounts, keys, endpoints] = await Promise.all([
-    database.query<AccountRow>(accountsQuery, [partition, accountIds, starts.hour, starts.day, starts.week, now]),
+    database.query<AccountRow>(accountsQuery, [partition, accountIds, hour, floor(dayMs), week, now]),
     database.query<KeyRow>(keysQuery, [partition, accountIds, now, keysPerAccountMax]),
     database.query<EndpointRow>(
       `select account_id, id, url, disabled_reason from webhook_endpoints
@@ -52,11 +54,6 @@ export async function measureAccounts(
       ].map((measure) => ({ ...measure, words: measure.words.slice(0, wordsLengthMax).toWellFormed() })),
     ]),
   )
-}
-
-function startsAt(now: Date) {
-  const floor = (ms: number) => new Date(Math.floor(now.getTime() / ms) * ms)
-  return { hour: floor(hourMs), day: floor(dayMs), week: new Date(floor(hourMs).getTime() - weekMs) }
 }
 
 /**

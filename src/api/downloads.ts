@@ -33,7 +33,9 @@ export class Downloads {
   }
 
   start({ owner, outgoing }: RowReader, { lines, type, name }: DownloadedFile): Response {
-    this.#take(owner.accountId, outgoing)
+    this.#places.acquire(owner.accountId)
+    // Released when the response closes: for a HEAD request the file is never iterated, so it cannot release its own slot.
+    void responseClosed(outgoing).then(() => this.#places.release(owner.accountId))
     const watched = cutOffWhenBlocked(lines, outgoing, this.#limits.blockedMsMax)
     const body = Readable.toWeb(Readable.from(watched, { objectMode: false, highWaterMark: 64 * 1024 }))
     return new Response(body as ConstructorParameters<typeof Response>[0], {
@@ -43,12 +45,6 @@ export class Downloads {
         'cache-control': 'no-store',
       },
     })
-  }
-
-  /** Until the response closes: for a HEAD request the file is never iterated, so it cannot release its own slot. */
-  #take(accountId: string, outgoing: ServerResponse): void {
-    this.#places.acquire(accountId)
-    void responseClosed(outgoing).then(() => this.#places.release(accountId))
   }
 }
 

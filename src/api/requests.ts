@@ -39,7 +39,10 @@ export function routeRequests(router: ApiRouter, { database, answering, retries 
       return downloads.start({ owner, outgoing }, { lines, type, name: `penny-requests.${extension}` })
     }
     if (filter === undefined) return { object: 'list', data: [], has_more: false, next_cursor: null }
-    const below = query.cursor === undefined ? undefined : readCursor(query.cursor)
+    if (query.cursor !== undefined && !isUuid(query.cursor)) {
+      throw unusable('cursor', 'it must be the next_cursor of an earlier page')
+    }
+    const below = query.cursor as RequestId | undefined
     const page = await listRequests(database, owner, filter, { below, limit: query.limit })
     return {
       object: 'list',
@@ -126,11 +129,6 @@ function foundBy(text: string): NonNullable<RequestFilter['found']> | null {
   // Completion ids and receipt ids have the same digits as the request id.
   const id = parseRequestId(text.toLowerCase().replace(/^chatcmpl-/, 'req_'))
   return id === undefined ? null : { id }
-}
-
-function readCursor(cursor: string): RequestId {
-  if (isUuid(cursor)) return cursor as RequestId
-  throw unusable('cursor', 'it must be the next_cursor of an earlier page')
 }
 
 const nothing: RequestTotals = {

@@ -158,14 +158,12 @@ export class ApiRouter {
       body: await this.#readBody(contract, incoming, caller.owner?.accountId ?? visitor.network),
       accept: context.req.header('accept') ?? '',
       outgoing,
-      lockAccess: (connection: Connection) => this.#lockAccess(contract, caller, connection),
+      lockAccess: async (connection: Connection) => {
+        await lockOpenAccount(connection, caller.owner!)
+        return this.#options.gate.readmit(contract, caller, connection)
+      },
       setHeader: (name: string, value: string) => context.header(name, value, { append: name === 'set-cookie' }),
     } as object as Call<Exact>
-  }
-
-  async #lockAccess(contract: Contract, caller: Caller, connection: Connection): Promise<Caller> {
-    await lockOpenAccount(connection, caller.owner!)
-    return this.#options.gate.readmit(contract, caller, connection)
   }
 
   /** A missing body counts as an empty object: some routes need none. */

@@ -241,7 +241,7 @@ async function signInWithWallet(
   invitation: string | undefined,
 ): Promise<SignIn> {
   const { database } = services
-  const name = shortened(address)
+  const name = `${address.slice(0, 6)}…${address.slice(-4)}`
   const select = async (connection: Connection, personId: string) => {
     await claimWalletAccount(connection, personId, address)
     return selectAccount({ ...services, database: connection }, call, { personId, name }, invitation)
@@ -297,10 +297,6 @@ async function registerFirstOwner(
 }
 
 class WalletKnownError extends Error {}
-
-function shortened(address: string): string {
-  return `${address.slice(0, 6)}…${address.slice(-4)}`
-}
 
 export const ceremonyMsMax = 300_000
 

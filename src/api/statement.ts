@@ -1,4 +1,4 @@
-import { type KeyLine, readStatement, type Statement } from '../ledger/statement.ts'
+import { readStatement, type Statement } from '../ledger/statement.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
@@ -52,14 +52,14 @@ function render(month: string, { from, to }: Span, nowMs: number, statement: Sta
       count,
       ...moneyFields({ amount }),
     })),
-    keys: keys.map(renderKeyLine),
+    keys: keys.map(({ keyId, name, hint, requests, searches, inference, search }) => ({
+      key: { id: keyId, name, hint },
+      requests,
+      searches,
+      ...moneyFields({ inference, search, amount: fromAtomic(inference + search) }),
+    })),
     adds_up: addsUp,
   }
-}
-
-function renderKeyLine({ keyId, name, hint, requests, searches, inference, search }: KeyLine) {
-  const amount = fromAtomic(inference + search)
-  return { key: { id: keyId, name, hint }, requests, searches, ...moneyFields({ inference, search, amount }) }
 }
 
 function linesFile(statement: RenderedStatement): Response {

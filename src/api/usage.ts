@@ -155,7 +155,7 @@ async function renderUsage(
     const ownByStart = Map.groupBy(own, ({ start }) => start.getTime())
     series.push({
       group,
-      label: labels?.get(group) ?? labelOf(group),
+      label: labels?.get(group) ?? (group === otherGroup ? 'Other' : group || 'None'),
       total: render(sumOf(own), undefined, group),
       points: starts.map((start) => render(sumOf(ownByStart.get(start.getTime()) ?? []), start, group)),
     })
@@ -197,11 +197,6 @@ function orderByCharge(steps: readonly UsageStep[]): readonly UsageStep[] {
   )
   const place = new Map(ordered.map(([group], index) => [group, group === otherGroup ? ordered.length : index]))
   return steps.toSorted((a, b) => place.get(a.group)! - place.get(b.group)!)
-}
-
-function labelOf(group: string): string {
-  if (group === otherGroup) return 'Other'
-  return group === '' ? 'None' : group
 }
 
 /** Admitted requests. Refused ones held and cost nothing; every page and report counts them separately. */

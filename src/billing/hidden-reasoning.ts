@@ -31,12 +31,9 @@ export class HiddenReasoning {
 
   /** The fewest reasoning tokens for this many encrypted bytes, without the envelopes. */
   estimate(model: string, sealedBytes: number): number {
-    return Math.floor(sealedBytes * this.#tokensPerByte(model))
-  }
-
-  #tokensPerByte(model: string): number {
     const samples = this.#samples.get(model) ?? []
-    if (samples.length < samplesMin) return tokensPerByteDefault
-    return samples.toSorted((one, other) => one - other)[Math.floor(samples.length / 4)]!
+    if (samples.length < samplesMin) return Math.floor(sealedBytes * tokensPerByteDefault)
+    const lowerQuartile = samples.toSorted((one, other) => one - other)[Math.floor(samples.length / 4)]!
+    return Math.floor(sealedBytes * lowerQuartile)
   }
 }
