@@ -193,14 +193,11 @@ async function serve(serving: Serving, audience: Audience): Promise<ServingResul
     }
     throw new Error('the upstream ended without a last event')
   } catch (error) {
-    return brokenOff(error, audience.clientSignal)
+    const { clientSignal } = audience
+    if (!clientSignal.aborted) return failed(error)
+    // Only a disconnected client has cancelled. When we stop a request ourselves, that is our failure.
+    return isStopped(clientSignal) ? failed(clientSignal.reason) : cancelled
   }
-}
-
-/** Only a disconnected client has cancelled. When we stop a request ourselves, that is our failure. */
-function brokenOff(error: unknown, clientSignal: AbortSignal): ServingResult {
-  if (!clientSignal.aborted) return failed(error)
-  return isStopped(clientSignal) ? failed(clientSignal.reason) : cancelled
 }
 
 /** The service ended the request, not the client. */

@@ -46,7 +46,12 @@ export class OpenRequests {
   roomInMs(accountId: string, amount: bigint): number {
     const open = [...(this.#ofAccount.get(accountId) ?? [])].slice(0, estimatedMax)
     const ends = open
-      .map(({ quote, ...request }) => ({ quote, leftMs: this.#leftMs(request) }))
+      .map(({ quote, model, startedMs }) => {
+        const ageMs = this.#now() - startedMs
+        const typicalMs = this.#durationMs.get(model) ?? durationMsDefault
+        // A request that exceeds the typical duration is a long one: the longer it has run, the longer it is likely to run.
+        return { quote, leftMs: Math.max(typicalMs - ageMs, ageMs / 2) }
+      })
       .sort((one, other) => one.leftMs - other.leftMs)
     let missing = amount
     for (const { quote, leftMs } of ends) {
@@ -54,12 +59,6 @@ export class OpenRequests {
       if (missing <= 0n) return bounded(leftMs)
     }
     return bounded(ends.at(-1)?.leftMs ?? durationMsDefault)
-  }
-
-  /** A request that exceeds the typical duration is a long one: the longer it has run, the longer it is likely to run. */
-  #leftMs({ model, startedMs }: Omit<OpenRequest, 'quote'>): number {
-    const ageMs = this.#now() - startedMs
-    return Math.max((this.#durationMs.get(model) ?? durationMsDefault) - ageMs, ageMs / 2)
   }
 }
 

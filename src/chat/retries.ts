@@ -108,7 +108,9 @@ export class Retries {
     }
     const attemptHash = bodyHash.readBigInt64BE()
     const refused = { keyId: payer.keyId, bodyHash: attemptHash, retryCount: retryCount! }
-    if (this.#isFirst(refused)) return { own: this.#first(payer, requestId, refused) }
+    // It is the first attempt when there is no earlier one, or when the earlier one was refused.
+    const isFirst = refused.retryCount === 0 || this.#refused.take({ ...refused, retryCount: refused.retryCount - 1 })
+    if (isFirst) return { own: this.#first(payer, requestId, refused) }
     const keyHash = sha256(`${payer.keyId} body ${bodyHash.toString('hex')}`)
     return this.#claim({ payer, keyHash, bodyHash, attemptHash }, requestId)
   }
@@ -200,11 +202,6 @@ export class Retries {
     throw new AttemptStillRunningError()
   }
 
-  /** True when no earlier attempt exists, or when it was refused. */
-  #isFirst(attempt: RefusedAttempt): boolean {
-    return attempt.retryCount === 0 || this.#refused.take({ ...attempt, retryCount: attempt.retryCount - 1 })
-  }
-
   /** The first attempt of an SDK. Costs no round trip: its retry finds it by the body hash in the ledger. */
   #first(payer: Payer, requestId: RequestId, refused: RefusedAttempt): OwnAttempt {
     const attempt = this.#attempts.open(requestId, payer)
@@ -220,8 +217,12 @@ export class Retries {
   #claimed(key: ReplayKey, attempt: Attempt): OwnAttempt {
     const { ledger } = this.#options
     const { requestId } = attempt
+    // Retried: without the write the customer pays twice, or waits for an answer that never comes.
     const write = <Result>(work: () => Promise<Result>) =>
-      writeSurely(() => this.#writeLimits.run(key.payer.accountId, work))
+      retry(
+        () => this.#writeLimits.run(key.payer.accountId, work),
+        (error, tries) => isTransient(error) && tries < writeTriesMax,
+      )
     return {
       attempt,
       attemptHash: key.attemptHash,
@@ -251,11 +252,6 @@ const claimTriesMax = 10
 
 /** About half a minute in total, 45 seconds while the account is locked. */
 const writeTriesMax = 64
-
-/** Retries the write: without it the customer pays twice, or waits for an answer that never comes. */
-function writeSurely<Result>(work: () => Promise<Result>): Promise<Result> {
-  return retry(work, (error, tries) => isTransient(error) && tries < writeTriesMax)
-}
 
 function toAnswer(recording: Recording | undefined): string | undefined {
   return recording && writeRecording(recording)

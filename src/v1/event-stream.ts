@@ -36,7 +36,10 @@ export class EventStream {
   /** Writes events. Resolves when the client's socket can take more. */
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined {
     const opening = this.committed ? '' : this.#open()
-    return this.#write(opening + this.#renderer.events(events))
+    const text = opening + this.#renderer.events(events)
+    if (text === '' || this.#outgoing.destroyed) return undefined
+    this.#silence.refresh()
+    return this.#outgoing.write(text) ? undefined : this.#drained()
   }
 
   end(closing: string): void {
@@ -64,12 +67,6 @@ export class EventStream {
     // A client that reads nothing needs no comment: another write would only grow the buffer.
     if (this.#outgoing.writableNeedDrain) return
     this.#outgoing.write(this.committed ? keepaliveComment : this.#open())
-  }
-
-  #write(text: string): Promise<void> | undefined {
-    if (text === '' || this.#outgoing.destroyed) return undefined
-    this.#silence.refresh()
-    return this.#outgoing.write(text) ? undefined : this.#drained()
   }
 
   #drained(): Promise<void> {
