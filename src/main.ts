@@ -28,7 +28,8 @@ async function main(argv: readonly string[]): Promise<number> {
     process.stdout.write(helpText(found.summary, command.usage))
     return 0
   }
-  refuseUnreadWords(name!, command, positionals)
+  const unread = positionals[command.wordsMax ?? 0]
+  if (unread !== undefined) throw new CommandError(`Unexpected argument "${unread}". See penny ${name} --help.`, 2)
   const json = values.json === true
   let config: Config
   try {
@@ -78,12 +79,6 @@ function describeUnknown(name: string): string {
   const near = didYouMean(name, Object.keys(commands))
   const guess = near === undefined ? '' : ` Did you mean "penny ${near}"?`
   return `Unknown command "${name}".${guess} penny --help lists all commands.`
-}
-
-function refuseUnreadWords(name: string, { wordsMax = 0 }: Command, words: readonly string[]): void {
-  const unread = words[wordsMax]
-  if (unread === undefined) return
-  throw new CommandError(`Unexpected argument "${unread}". See penny ${name} --help.`, 2)
 }
 
 function createOutput(json: boolean, noColor: boolean): Output {

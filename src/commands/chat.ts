@@ -17,8 +17,10 @@ export const chatCommand: Command = {
     if (output.json) output.write(`${JSON.stringify({ request_id: requestId, ...answer }, null, 2)}\n`)
     else {
       const cut = answer.finish_reason === 'length' ? ', cut off; raise --max-tokens to get more' : ''
+      // Six decimals at most: an atomic unit is the sixth.
+      const cost = usage?.cost?.toLocaleString('en', { maximumFractionDigits: 6 }) ?? '?'
       const tokens = `${usage?.prompt_tokens} tokens read, ${usage?.completion_tokens} written${cut}`
-      output.write(`\n\n${dim(`${formatCost(usage?.cost)} USDC · ${tokens} · ${requestId}`, output)}\n`)
+      output.write(`\n\n${dim(`${cost} USDC · ${tokens} · ${requestId}`, output)}\n`)
     }
     return 0
   },
@@ -64,11 +66,6 @@ async function readAnswer(response: Response, output: Output): Promise<Answer> {
 
 function describe({ type, query, url }: NonNullable<Chunk['tool_activity']>): string {
   return type === 'web_search' ? `… searching for ${query}` : `… reading ${url}`
-}
-
-/** Six decimals at most: an atomic unit is the sixth. */
-function formatCost(cost: number | undefined): string {
-  return cost === undefined ? '?' : new Intl.NumberFormat('en', { maximumFractionDigits: 6 }).format(cost)
 }
 
 function dim(text: string, { color }: Output): string {

@@ -2,7 +2,7 @@ import { createInterface } from 'node:readline/promises'
 import { Writable } from 'node:stream'
 import { type Command, CommandError } from './command.ts'
 import { requestKey } from './device-login.ts'
-import { checkLoginFolder, type Login, readLogin, removeLogin, writeLogin } from './login-file.ts'
+import { checkLoginFolder, readLogin, removeLogin, writeLogin } from './login-file.ts'
 import { readOwnKey } from './remote.ts'
 import { interruptedCode } from './stop-signal.ts'
 
@@ -23,8 +23,9 @@ export const loginCommand: Command = {
     const { origin } = new URL(url)
     checkLoginFolder(config)
     const previous = readLogin(config)
-    const login = await (options.key === undefined ? requestLogin(origin) : keyLogin(origin, String(options.key)))
-    if (login === undefined) return interruptedCode
+    const apiKey = await (options.key === undefined ? requestKey(origin) : readKey(origin, String(options.key)))
+    if (apiKey === undefined) return interruptedCode
+    const login = { origin, api_key: apiKey }
     // Stored first: only this process knows a key that was just created.
     const file = writeLogin(config, login)
     const key = await readOwnKey(login)
@@ -55,16 +56,11 @@ export const logoutCommand: Command = {
   },
 }
 
-async function requestLogin(origin: string): Promise<Login | undefined> {
-  const apiKey = await requestKey(origin)
-  return apiKey === undefined ? undefined : { origin, api_key: apiKey }
-}
-
 /** Checks the key before it is stored: a mistyped key must not replace a working login. */
-async function keyLogin(origin: string, given: string): Promise<Login> {
-  const login = { origin, api_key: (given === '-' ? await askSecret('API key: ') : given).trim() }
-  await readOwnKey(login)
-  return login
+async function readKey(origin: string, given: string): Promise<string> {
+  const apiKey = (given === '-' ? await askSecret('API key: ') : given).trim()
+  await readOwnKey({ origin, api_key: apiKey })
+  return apiKey
 }
 
 /** Prompts without echo on a terminal; otherwise reads standard input. */

@@ -9,7 +9,7 @@ import { type Command, CommandError, type Output } from './command.ts'
 import { findLogin } from './login-file.ts'
 import { type RemoteRequest, tailRemote } from './remote.ts'
 import { untilStopped } from './stop-signal.ts'
-import { truncate } from './table.ts'
+import { truncate, withDecimals } from './table.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -168,7 +168,7 @@ function line(row: LogLine, { color, width }: Output): string {
     row.status.padEnd(9),
     truncate(row.model ?? '–', modelWidth).padEnd(modelWidth),
     tokens.padStart(isNarrow ? 9 : 11),
-    withSixDecimals(row.charged).padStart(9),
+    withDecimals(format(row.charged), 6).padStart(9),
     seconds.padStart(9),
     ...(isNarrow ? [] : [row.id]),
     row.errorCode ?? '',
@@ -176,9 +176,4 @@ function line(row: LogLine, { color, width }: Output): string {
   const text = cells.join('  ').trimEnd()
   const shown = isNarrow ? truncate(text, width) : text
   return color ? shown.replace(row.status, `\x1b[${colors[row.status]}m${row.status}\x1b[0m`) : shown
-}
-
-function withSixDecimals(amount: bigint): string {
-  const [whole, fraction = ''] = format(amount).split('.')
-  return `${whole}.${fraction.padEnd(6, '0')}`
 }

@@ -14,8 +14,10 @@ export function createProgress(
   now: () => number = () => performance.now(),
 ): Progress {
   let current: { readonly title: string; readonly startedMs: number; readonly timer: NodeJS.Timeout } | undefined
-  const draw = (title: string, startedMs: number) =>
-    stream.write(`\r\x1b[2K  ${title} … ${seconds(now() - startedMs)} s`)
+  const draw = (title: string, startedMs: number) => {
+    const tenths = Math.floor((now() - startedMs) / 100)
+    stream.write(`\r\x1b[2K  ${title} … ${Math.floor(tenths / 10)}.${tenths % 10} s`)
+  }
   const end = () => {
     if (current === undefined) return
     clearInterval(current.timer)
@@ -39,10 +41,4 @@ export function createProgress(
     },
     end,
   }
-}
-
-/** With one decimal. */
-function seconds(ms: number): string {
-  const tenths = Math.floor(ms / 100)
-  return `${Math.floor(tenths / 10)}.${tenths % 10}`
 }

@@ -63,7 +63,8 @@ function readColumn(name: string, rows: readonly Row[], isShort: boolean): Colum
   return { name, title, cells, isNumber, width: Math.max(...[title, ...cells].map(widthOf)) }
 }
 
-function withDecimals(text: string, decimals: number): string {
+/** Pads a number with zeros to this many decimals. */
+export function withDecimals(text: string, decimals: number): string {
   if (decimals === 0) return text
   const [whole = '', fraction = ''] = text.split('.')
   return `${whole}.${fraction.padEnd(decimals, '0')}`

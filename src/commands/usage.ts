@@ -19,7 +19,12 @@ export const usageCommand: Command = {
   ],
   options: { by: { type: 'string' }, days: { type: 'string' }, account: { type: 'string' } },
   async run({ options, config, output }) {
-    const groups = readGroups(options.by)
+    const groups = String(options.by ?? 'day').split(',') as UsageReportGroup[]
+    if (!groups.every((group) => usageReportGroups.includes(group)))
+      throw new CommandError(
+        `--by must be some of ${usageReportGroups.join(', ')}, separated by commas, got "${options.by}".`,
+        2,
+      )
     const days = Number(options.days ?? daysDefault)
     if (!Number.isInteger(days) || days < 1 || days > daysMax)
       throw new CommandError(`--days must be a whole number from 1 to ${daysMax}, got "${options.days}".`, 2)
@@ -49,10 +54,4 @@ export const usageCommand: Command = {
       return 0
     })
   },
-}
-
-function readGroups(text: string | boolean | undefined): readonly UsageReportGroup[] {
-  const groups = String(text ?? 'day').split(',') as UsageReportGroup[]
-  if (groups.every((group) => usageReportGroups.includes(group))) return groups
-  throw new CommandError(`--by must be some of ${usageReportGroups.join(', ')}, separated by commas, got "${text}".`, 2)
 }

@@ -7,7 +7,7 @@ import { InvalidReceiptError } from '../receipts/read-fields.ts'
 import { lineLengthMax } from '../receipts/read-lines.ts'
 import { type Receipt, readReceipt } from '../receipts/receipt.ts'
 import type { ReceiptDomain } from '../receipts/typed-data.ts'
-import { type BundleReport, verifyBundle } from '../receipts/verify-bundle.ts'
+import { verifyBundle } from '../receipts/verify-bundle.ts'
 import { type Check, verifyReceipt } from '../receipts/verify-receipt.ts'
 import { type Address, parseAddress } from '../signer/address.ts'
 import { receiptCrypto } from '../signer/receipt-crypto.ts'
@@ -53,15 +53,13 @@ function print(output: Output, { ok, checks, summary, totals }: Verdict): number
   if (output.json) {
     output.write(`${JSON.stringify({ ok, checks, ...(totals === undefined ? {} : { totals }) }, null, 2)}\n`)
   } else {
-    for (const check of checks) output.write(`${markOf(check)} ${check.name.padEnd(10)} ${check.detail}\n`)
+    for (const check of checks) {
+      const mark = check.pending ? '…' : check.ok ? '✓' : '✗'
+      output.write(`${mark} ${check.name.padEnd(10)} ${check.detail}\n`)
+    }
     output.write(`\n${summary}\n`)
   }
   return ok ? 0 : 1
-}
-
-function markOf({ ok, pending }: Check): string {
-  if (pending) return '…'
-  return ok ? '✓' : '✗'
 }
 
 function readIssuer(text: string | boolean | undefined): Address | undefined {
@@ -218,18 +216,15 @@ async function checkBundle(file: string, { issuer, onChain }: Trust): Promise<Ve
     ...(onChain === undefined ? {} : { checkPayment: (payment, { domain }) => onChain(payment, domain) }),
   }).finally(counter.end)
   const { header, totals } = report
+  const { entries, payments, unpaid } = totals
+  const valid = `The bundle is valid: ${entries} entries of ${header.payer}, ${payments} payments, ${unpaid} entries unpaid.`
   const checks: Check[] = [...report.checks]
   if (issuer !== undefined) checks.push(checkIssuer(header.issuer, issuer))
   const ok = checks.every((check) => check.ok)
   return {
     ok,
     checks,
-    summary: ok ? `${describeBundle(report)}${notChecked({ issuer, onChain })}` : 'The bundle is NOT valid.',
+    summary: ok ? `${valid}${notChecked({ issuer, onChain })}` : 'The bundle is NOT valid.',
     totals: Object.fromEntries(Object.entries(totals).map(([name, value]) => [name, value.toString()])),
   }
-}
-
-function describeBundle({ header, totals }: BundleReport): string {
-  const { entries, payments, unpaid } = totals
-  return `The bundle is valid: ${entries} entries of ${header.payer}, ${payments} payments, ${unpaid} entries unpaid.`
 }

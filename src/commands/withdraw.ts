@@ -85,7 +85,8 @@ async function follow(database: Database, order: Withdrawal, output: Output): Pr
   let printed: Step | undefined
   for (;;) {
     const now = (await findWithdrawal(database, order.partition, order.accountId, order.id))!
-    const step = stepOf(now)
+    // `settled`: earlier charges are paid, and the withdrawal can be submitted.
+    const step = now.state === 'requested' && now.settledAt !== undefined ? 'settled' : now.state
     if (step !== printed && !output.json) output.write(`${words[step](now)}\n`)
     printed = step
     if (now.state === 'confirmed' || now.state === 'failed') return now
@@ -95,11 +96,6 @@ async function follow(database: Database, order: Withdrawal, output: Output): Pr
       )
     await sleep(pollMs)
   }
-}
-
-/** `settled`: earlier charges are paid, and the withdrawal can be submitted. */
-function stepOf({ state, settledAt }: Withdrawal): Step {
-  return state === 'requested' && settledAt !== undefined ? 'settled' : state
 }
 
 type Step = Withdrawal['state'] | 'settled'
