@@ -118,7 +118,8 @@ export class ChainNode {
     try {
       return await this.#client.request(method, params)
     } catch (error) {
-      throw new ChainNodeError(`${method}: ${shortMessage(error)}`, error)
+      const text = error instanceof Error ? error.message : String(error)
+      throw new ChainNodeError(`${method}: ${text.split('\n', 1)[0]!.slice(0, 200)}`, error)
     }
   }
 }
@@ -185,11 +186,6 @@ function revertDataOf(error: unknown): Hex | undefined {
     if (cause.code === 3 || /revert/i.test(cause.message)) return '0x'
   }
   return undefined
-}
-
-function shortMessage(error: unknown): string {
-  const text = error instanceof Error ? error.message : String(error)
-  return text.split('\n', 1)[0]!.slice(0, 200)
 }
 
 /** The node did not answer, or sent an implausible answer. Implies nothing about the chain; retry later. */

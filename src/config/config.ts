@@ -200,19 +200,16 @@ export function childEnvironment(environment: Environment = process.env): Record
 /** Names by which variables of other programs may be secret. */
 const foreignSecret = /_(KEY|TOKEN|HEADERS)$/
 
-function isSecretVariable(name: string): boolean {
-  // The URL of a chain node may contain an API key.
-  if (name === 'CHAIN_RPC_URL' || settings[name as SettingName]?.isSecret === true) return true
-  return foreignSecret.test(name)
-}
-
 /**
  * Removes secrets from `process.env` once the configuration is read, so that code with access to it cannot find them. /proc still
- * shows the environment that the process was started with; only a `_FILE` variable keeps a
- * secret out of there.
+ * shows the environment that the process was started with; only a `_FILE` variable keeps a secret out of there.
  */
 export function removeSecrets(environment: Record<string, string | undefined> = process.env): void {
-  for (const name of Object.keys(environment)) if (isSecretVariable(name)) delete environment[name]
+  for (const name of Object.keys(environment)) {
+    // The URL of a chain node may contain an API key.
+    const isSecret = name === 'CHAIN_RPC_URL' || settings[name as SettingName]?.isSecret === true
+    if (isSecret || foreignSecret.test(name)) delete environment[name]
+  }
 }
 
 /** Whether a production machine that signs was given its key in a variable instead of a file. */

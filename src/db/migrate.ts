@@ -60,7 +60,9 @@ export async function migrate(
   // Each iteration applies one file, here or on another node; the last one finds nothing to do.
   for (let turn = 0; turn <= files.length; turn += 1) {
     if (pendingOf(files, await readLanded(database)).length === 0) break
-    const name = await applyNext(database, files)
+    const apply = () => database.transaction((connection) => applyFirstPending(connection, files), { statementMaxMs })
+    const name = await withRetries(apply, attemptsMax)
+    // Another node has applied the last one.
     if (name === undefined) break
     applied.push(name)
   }
@@ -87,12 +89,6 @@ export async function pendingMigrations(database: Database, folder: string): Pro
   const pending = pendingOf(await readMigrations(folder), await readLanded(database))
   const changed = await changedFunctions(database, await readFunctions(folder))
   return [...pending.map(({ name }) => name), ...(changed.length === 0 ? [] : [countOf(changed)])]
-}
-
-/** Applies the first pending file and returns its name; undefined when another node has applied the last one. */
-function applyNext(database: Database, files: readonly Migration[]): Promise<string | undefined> {
-  const apply = () => database.transaction((connection) => applyFirstPending(connection, files), { statementMaxMs })
-  return withRetries(apply, attemptsMax)
 }
 
 /** Retries lock conflicts. */

@@ -52,7 +52,7 @@ export class TokenBuckets {
     const fullAtUs = Math.min(spentUs, nowUs + 2 * burstMax * this.#tokenUs)
     // Deleted and inserted again: the order of the map is the order of use.
     this.#fullAtUs.delete(name)
-    if (this.#fullAtUs.size >= bucketsMax) this.#forgetOldest()
+    if (this.#fullAtUs.size >= bucketsMax) this.#fullAtUs.delete(this.#fullAtUs.keys().next().value!)
     this.#fullAtUs.set(name, fullAtUs)
   }
 
@@ -71,11 +71,6 @@ export class TokenBuckets {
 
   #nowUs(): number {
     return Math.floor(this.#options.now() * 1000)
-  }
-
-  #forgetOldest(): void {
-    const [oldest] = this.#fullAtUs.keys()
-    if (oldest !== undefined) this.#fullAtUs.delete(oldest)
   }
 }
 

@@ -118,7 +118,10 @@ export class UnpaidRequests {
     const giveBack = () => reserved?.buckets.giveBack(reserved.name)
     const isSuspect = !this.#lately.has(keyId) && isLarge(incoming) && !mayReplay(readRetryHeaders(incoming))
     return {
-      mayRead: () => (isSuspect ? this.#requireMoney(bearer) : Promise.resolve()),
+      mayRead: async () => {
+        const account = isSuspect ? await this.#findAccount(bearer) : undefined
+        if (account !== undefined && account.spendable <= 0n) throw new NoBalanceError(account)
+      },
       paid: () => {
         giveBack()
         this.#onPaid(socket)
@@ -181,11 +184,6 @@ export class UnpaidRequests {
     else if (isCounted(error, outgoing) && this.#strangers.reserve(network, 0) === undefined) {
       await this.#slowRefusals.wait([network], outgoing)
     }
-  }
-
-  async #requireMoney(bearer: Bearer): Promise<void> {
-    const account = await this.#findAccount(bearer)
-    if (account !== undefined && account.spendable <= 0n) throw new NoBalanceError(account)
   }
 
   /**

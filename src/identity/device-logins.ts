@@ -51,7 +51,7 @@ export async function startDeviceLogin(
     )
     if (Number(waiting!.count) >= waitingPerNetworkMax) throw new TooManyDeviceLoginsError()
     for (let attempt = 0; attempt < codeAttemptsMax; attempt += 1) {
-      const userCode = createUserCode()
+      const userCode = Array.from({ length: codeLength }, () => codeLetters[randomInt(codeLetters.length)]).join('')
       const rows = await connection.query(
         `insert into device_logins (device_hash, user_code, machine, network, interval_seconds, expires_at)
          values ($1, $2, $3, $4, ${pollSecondsMin}, clock_timestamp() + interval '${deviceLoginSecondsMax} seconds')
@@ -178,10 +178,6 @@ function readDeviceLogin(row: DeviceLoginRow): DeviceLogin {
     createdAt: row.created_at,
     expiresAt: row.expires_at,
   }
-}
-
-function createUserCode(): string {
-  return Array.from({ length: codeLength }, () => codeLetters[randomInt(codeLetters.length)]).join('')
 }
 
 /** People leave out the dash, add spaces and type small letters. */

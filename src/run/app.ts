@@ -68,7 +68,8 @@ export function createApp(services: AppServices): RequestListener {
     incoming.url = withoutExtraSlashes(incoming.url ?? '')
     const path = readPath(incoming)
     const isPost = incoming.method === 'POST'
-    if (isHostless(incoming)) answerUnread(new HostlessError(), publicUrl, outgoing)
+    const isHostless = incoming.headers.host === undefined && incoming.httpVersion === '1.1'
+    if (isHostless) answerUnread(new HostlessError(), publicUrl, outgoing)
     else if (isPost && path === chatPath) void createChatCompletion(services, incoming, outgoing)
     else if (isPost && path === paidChatPath) void createPaidCompletion(services, incoming, outgoing)
     else if (isPost && path === playgroundPath) void createPlaygroundCompletion(services, gate, incoming, outgoing)
@@ -103,10 +104,6 @@ function readPath({ url = '' }: IncomingMessage): string {
   } catch {
     return path
   }
-}
-
-function isHostless({ httpVersion, headers }: IncomingMessage): boolean {
-  return headers.host === undefined && httpVersion === '1.1'
 }
 
 function createRoutes(services: AppServices, gate: Gate): Hono<HonoBindings> {

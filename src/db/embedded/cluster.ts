@@ -80,7 +80,9 @@ async function initialize(home: string, folder: string, binaries: PostgresBinari
     await rename(side, folder)
   } catch (error) {
     await rm(side, { recursive: true, force: true })
-    if (!isTaken(error)) throw error
+    const { code } = error as NodeJS.ErrnoException
+    // The folder exists: a concurrent run has created it.
+    if (code !== 'ENOTEMPTY' && code !== 'EEXIST') throw error
   }
   // Without this, a power failure could undo the rename after money was committed.
   await syncFolder(home)
@@ -117,11 +119,6 @@ async function removeAbandoned(home: string): Promise<void> {
     const { mtimeMs } = await stat(path)
     if (Date.now() - mtimeMs > 2 * initdbMaxMs) await rm(path, { recursive: true, force: true })
   }
-}
-
-function isTaken(error: unknown): boolean {
-  const { code } = error as NodeJS.ErrnoException
-  return code === 'ENOTEMPTY' || code === 'EEXIST'
 }
 
 async function checkVersion(folder: string, binaries: PostgresBinaries): Promise<void> {

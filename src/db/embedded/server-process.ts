@@ -55,7 +55,8 @@ export async function startServerProcess(cluster: Cluster): Promise<ServerProces
   const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
   const [program, args] = commandAs(runAs, binaries.postgres, ['-D', folder, ...flags])
   const env = { ...cleanEnvironment, ...(await disownStalePid(folder)) }
-  const log = await openLog(logFile)
+  await trimServerLog(logFile)
+  const log = await open(logFile, 'a', 0o600)
   try {
     const { size } = await log.stat()
     const stdio: ['ignore', number, number] = ['ignore', log.fd, log.fd]
@@ -77,11 +78,6 @@ async function disownStalePid(folder: string): Promise<Record<string, string>> {
   const pid = (await readPostmasterPid(folder)) ?? (await readSocketPid(folder))
   if (pid === undefined || (await isPostmasterOf(pid, folder))) return {}
   return { PG_GRANDPARENT_PID: String(pid) }
-}
-
-async function openLog(logFile: string) {
-  await trimServerLog(logFile)
-  return open(logFile, 'a', 0o600)
 }
 
 /**
