@@ -55,7 +55,9 @@ export function readPayment(body: unknown, terms: GatewayTerms, nowMs: number): 
   const payload = readObject(paymentPayload)
   if (payload.x402Version !== 2) throw new PaymentRefusedError('invalid_payload')
   if (payload.accepted !== undefined) {
-    requireSameTerms(readRequirements(readObject(payload.accepted), terms), requirements)
+    const accepted = readRequirements(readObject(payload.accepted), terms)
+    if (accepted.payTo !== requirements.payTo) throw new PaymentRefusedError('address_mismatch')
+    if (accepted.amount !== requirements.amount) throw new PaymentRefusedError('amount_mismatch')
   }
   const payment = readAuthorization(payload)
   checkAgreement(payment, requirements, terms)
@@ -65,8 +67,9 @@ export function readPayment(body: unknown, terms: GatewayTerms, nowMs: number): 
 }
 
 export function isSignedByPayer(payment: SignedPayment, terms: GatewayTerms): boolean {
-  const digest = typedDataDigest(terms.domainSeparator, structHash(payment))
-  return recoverSigner(digest, payment.signature) === payment.payer
+  const { payer, payee, value, validAfter, validBefore, nonce, signature } = payment
+  const structHash = keccak256(encodeWords([typeHash, payer, payee, value, validAfter, validBefore, nonce]))
+  return recoverSigner(typedDataDigest(terms.domainSeparator, structHash), signature) === payer
 }
 
 type Requirements = { readonly payTo: Address; readonly amount: bigint }
@@ -79,11 +82,6 @@ function readRequirements(fields: Fields, terms: GatewayTerms): Requirements {
   if (extra.name !== domainName || extra.version !== domainVersion) throw new PaymentRefusedError('unsupported_domain')
   if (readAddress(extra.verifyingContract) !== terms.wallet) throw new PaymentRefusedError('wallet_not_found')
   return { payTo: readAddress(fields.payTo), amount: readNumber(fields.amount) }
-}
-
-function requireSameTerms(accepted: Requirements, required: Requirements): void {
-  if (accepted.payTo !== required.payTo) throw new PaymentRefusedError('address_mismatch')
-  if (accepted.amount !== required.amount) throw new PaymentRefusedError('amount_mismatch')
 }
 
 function readAuthorization(payload: Fields): Payment {
@@ -123,10 +121,6 @@ function checkWindow({ payer, validAfter, validBefore }: Payment, now: bigint): 
   if (now <= validAfter) throw new PaymentRefusedError('authorization_not_yet_valid', payer)
   if (now >= validBefore) throw new PaymentRefusedError('authorization_expired', payer)
   if (validBefore < now + validitySecondsMin) throw new PaymentRefusedError('authorization_validity_too_short', payer)
-}
-
-function structHash({ payer, payee, value, validAfter, validBefore, nonce }: SignedPayment): Hex {
-  return keccak256(encodeWords([typeHash, payer, payee, value, validAfter, validBefore, nonce]))
 }
 
 type Fields = Readonly<Record<string, unknown>>

@@ -28,7 +28,12 @@ export class Settler {
 
   constructor(options: SettleOptions) {
     this.#queue = new BatchQueue({
-      run: (calls) => storePayments(options, calls),
+      run: async (calls) => {
+        const { database, chainAgeMsMax } = options
+        const outcomes = await database.transaction((connection) => store(connection, calls, chainAgeMsMax))
+        options.onStored?.(outcomes.filter((outcome) => outcome === 'received').length)
+        return outcomes
+      },
       isOutcomeUnknown: isConnectionLost,
       sizeMax: 256,
       queuedMax: 8_192,
@@ -64,12 +69,6 @@ export async function requireSettleable(options: SettleOptions, payment: Payment
   if (value > (balance?.free ?? 0n)) throw new PaymentRefusedError('insufficient_balance', payer)
 }
 
-async function storePayments(options: SettleOptions, calls: readonly Call[]): Promise<readonly Outcome[]> {
-  const outcomes = await options.database.transaction((connection) => store(connection, calls, options.chainAgeMsMax))
-  options.onStored?.(outcomes.filter((outcome) => outcome === 'received').length)
-  return outcomes
-}
-
 async function store(
   connection: Connection,
   calls: readonly Call[],
@@ -82,8 +81,8 @@ async function store(
   const used = await findUsed(connection, payments)
   const accepted: Call[] = []
   const outcomes = calls.map((call): Outcome => {
-    const { payer, value } = call.payment
-    const key = keyOf(call.payment)
+    const { payer, nonce, value } = call.payment
+    const key = `${payer} ${nonce}`
     const user = used.get(key)
     if (user !== undefined) return user === call.id ? 'received' : 'nonce_already_used'
     const left = (free.get(payer) ?? 0n) - value
@@ -118,7 +117,7 @@ async function requireFreshChain(connection: Connection, chainAgeMsMax: number):
   if (chain?.isFresh !== true) throw new ChainBehindError()
 }
 
-/** Maps payer and nonce to its user: the id of a transfer, or `foreign`. */
+/** Maps payer and nonce, with a space between, to the user of the nonce: the id of a transfer, or `foreign`. */
 async function findUsed(connection: Connection, payments: readonly Payment[]): Promise<Map<string, string>> {
   const rows = await connection.queryPrepared<{ key: string; user: string }>(
     'find_used_nonces',
@@ -156,10 +155,6 @@ async function insert(connection: Connection, calls: readonly Call[]): Promise<v
       where depositor = payer`,
     [textArray(payments.map(({ payer }) => payer)), plainArray(payments.map(({ value }) => value))],
   )
-}
-
-function keyOf({ payer, nonce }: Payment): string {
-  return `${payer} ${nonce}`
 }
 
 /** Our view of the chain is too old to accept payments. Nothing was stored; retry later. */
