@@ -180,9 +180,10 @@ export class Chain {
   }
 
   async #start(founding: FoundingEntry, isNew: boolean, entries: AsyncGenerator<JournalEntry>): Promise<void> {
-    const { chainId, genesisTime } = founding
+    const { chainId, genesisTime, steps, time } = founding
     this.#evm = await openEvm({ chainId, genesisTime })
-    await this.#found(founding)
+    await this.#readHead()
+    for (const step of steps) await this.#applyStep(step, time)
     if (isNew) {
       // Unlike later entries, this one is written after it was applied: no client was served yet, and a failed founding must not
       // remain.
@@ -192,11 +193,6 @@ export class Chain {
     await this.#replay(entries)
     for (const address of this.#options.gasHolders) await this.#grantGas(address)
     if (this.#state === 'replaying') this.#state = 'ready'
-  }
-
-  async #found({ steps, time }: FoundingEntry): Promise<void> {
-    await this.#readHead()
-    for (const step of steps) await this.#applyStep(step, time)
   }
 
   async #replay(entries: AsyncGenerator<JournalEntry>): Promise<void> {

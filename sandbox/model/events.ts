@@ -87,6 +87,8 @@ function* itemSteps(part: Part, production: Production): Steps<Fields> {
   }
 }
 
+const citedLength = 20
+
 function* messageSteps(part: MessagePart, production: Production): Steps<Fields> {
   const item = { id: createId('msg'), type: 'message', role: 'assistant', phase: 'final_answer' }
   const place = { ...(yield* addItem(production, item, { status: 'in_progress', content: [] })), content_index: 0 }
@@ -96,7 +98,13 @@ function* messageSteps(part: MessagePart, production: Production): Steps<Fields>
   const logprobs = isText ? { logprobs: [] } : {}
   yield send(production, 'response.content_part.added', { ...place, part: contentOf('', []) })
   const text = yield* deltaSteps(part.tokens, production, `response.${part.content}.delta`, { ...place, ...logprobs })
-  const annotations = part.citedUrls.map((url) => citation(url, text))
+  const annotations = part.citedUrls.map((url) => ({
+    type: 'url_citation',
+    url,
+    title: URL.parse(url)?.hostname ?? url,
+    start_index: 0,
+    end_index: Math.min(citedLength, text.length),
+  }))
   for (const [annotation_index, annotation] of annotations.entries()) {
     yield send(production, 'response.output_text.annotation.added', { ...place, annotation_index, annotation })
   }
@@ -203,13 +211,6 @@ function usageOf(production: Production, input: InputUsage): Fields {
     output_tokens_details: { reasoning_tokens: production.reasoningTokens },
     total_tokens: input.tokens + production.outputTokens,
   }
-}
-
-const citedLength = 20
-
-function citation(url: string, text: string): Fields {
-  const title = URL.parse(url)?.hostname ?? url
-  return { type: 'url_citation', url, title, start_index: 0, end_index: Math.min(citedLength, text.length) }
 }
 
 /** The initial response: mostly the request repeated, with the upstream's defaults. */

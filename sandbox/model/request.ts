@@ -118,8 +118,11 @@ function parseItem(item: unknown, param: string): InputItem {
   const kinds = ['message', 'function_call', 'function_call_output', 'reasoning', 'item_reference'] as const
   const kind = oneOf(item.type ?? 'message', kinds, `${param}.type`)
   switch (kind) {
-    case 'message':
-      return parseMessage(item, param)
+    case 'message': {
+      const role = oneOf(item.role, ['user', 'assistant', 'system', 'developer'] as const, `${param}.role`)
+      const parts = role === 'assistant' ? outputParts : inputParts
+      return { kind, role, text: contentText(item.content, parts, `${param}.content`) }
+    }
     case 'function_call': {
       const [name, given] = [required(item, 'name', param), required(item, 'arguments', param)]
       return { kind, callId: parseCallId(item, param), name, text: `${name}${given}` }
@@ -139,12 +142,6 @@ function parseItem(item: unknown, param: string): InputItem {
 
 const inputParts = ['input_text', 'input_image', 'input_file'] as const
 const outputParts = ['output_text', 'refusal'] as const
-
-function parseMessage(item: Fields, param: string): InputItem {
-  const role = oneOf(item.role, ['user', 'assistant', 'system', 'developer'] as const, `${param}.role`)
-  const parts = role === 'assistant' ? outputParts : inputParts
-  return { kind: 'message', role, text: contentText(item.content, parts, `${param}.content`) }
-}
 
 /** The text of a string or of typed parts. Images and files are accepted but have no text. */
 function contentText(content: unknown, partTypes: readonly string[], param: string): string {
