@@ -85,17 +85,14 @@ function parseAssistantMessage(fields: JsonObject, place: string): AssistantMess
     refusal: refusal ?? optional(fields.refusal, `${place}.refusal`, readString),
     toolCalls: optional(fields.tool_calls, `${place}.tool_calls`, readToolCalls) ?? [],
   }
-  if (isSilent(message) && isAbsent(fields.reasoning_content) && isAbsent(fields.reasoning)) {
+  const isSilent = message.content === undefined && message.refusal === undefined && message.toolCalls.length === 0
+  if (isSilent && isAbsent(fields.reasoning_content) && isAbsent(fields.reasoning)) {
     throw new MissingParameterError(
       `${place}.content`,
       'Send a string, text parts, or null together with `tool_calls`.',
     )
   }
   return message
-}
-
-function isSilent(message: AssistantMessage): boolean {
-  return message.content === undefined && message.refusal === undefined && message.toolCalls.length === 0
 }
 
 function readContent(value: unknown, place: string): Content {

@@ -65,7 +65,8 @@ const readEffort = oneOf(reasoningEfforts)
  * @throws {ServiceError} with a 4xx code for a request that cannot be served as asked.
  */
 export function parseChatRequest(body: unknown, models: ModelDirectory): ChatRequest {
-  const fields = readBody(body)
+  if (!isObject(body)) throw new InvalidValueError('The request body must be a JSON object.')
+  const fields: ChatFields = body
   // The order of these lines is the documented order of checks: a request with two mistakes always gets the same error.
   const { model, outputTokensMax } = parseModel(fields.model, models)
   const messages = parseMessages(fields.messages)
@@ -100,11 +101,6 @@ export function parseChatRequest(body: unknown, models: ModelDirectory): ChatReq
     webSearch,
     webFetch,
   }
-}
-
-function readBody(body: unknown): ChatFields {
-  if (isObject(body)) return body
-  throw new InvalidValueError('The request body must be a JSON object.')
 }
 
 function parseModel(value: unknown, models: ModelDirectory): { model: string; outputTokensMax: number } {

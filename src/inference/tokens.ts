@@ -165,7 +165,11 @@ class CountingThread implements TokenCounter {
   #start(): Worker {
     const worker = new Worker(this.#file)
     let problem = 'the worker stopped'
-    worker.on('message', (answer: CountAnswer) => this.#answer(answer))
+    worker.on('message', (answer: CountAnswer) => {
+      const slice = this.#take(answer.id)
+      if (slice !== undefined) this.#addTokens(slice.job, answer)
+      this.#dispatch()
+    })
     // 'exit' always follows 'error' and redistributes the work.
     worker.on('error', (error) => {
       problem = String(error)
@@ -189,7 +193,8 @@ class CountingThread implements TokenCounter {
       this.#isAlone = true
       return this.#suspects.shift()
     }
-    const queue = this.#nextQueue()
+    const turns = this.#isOpensTurn ? [this.#open, this.#unpaid] : [this.#unpaid, this.#open]
+    const queue = [this.#paid, ...turns].find(({ length }) => length > 0)
     const job = queue?.peek()
     const texts = job?.slicer.next
     if (queue === undefined || job === undefined || texts === undefined) return undefined
@@ -205,11 +210,6 @@ class CountingThread implements TokenCounter {
     return { id: this.#nextId, job, texts, attempts: 0 }
   }
 
-  #nextQueue(): FairQueue<Job> | undefined {
-    const turns = this.#isOpensTurn ? [this.#open, this.#unpaid] : [this.#unpaid, this.#open]
-    return [this.#paid, ...turns].find(({ length }) => length > 0)
-  }
-
   #ask(slice: Slice): void {
     slice.attempts += 1
     this.#given.set(slice.id, slice)
@@ -217,12 +217,6 @@ class CountingThread implements TokenCounter {
     this.#worker ??= this.#start()
     this.#worker.ref()
     this.#worker.postMessage({ id: slice.id, texts: slice.texts } satisfies CountQuestion)
-  }
-
-  #answer(answer: CountAnswer): void {
-    const slice = this.#take(answer.id)
-    if (slice !== undefined) this.#addTokens(slice.job, answer)
-    this.#dispatch()
   }
 
   #addTokens(job: Job, { tokens, problem }: CountAnswer): void {

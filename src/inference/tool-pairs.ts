@@ -50,7 +50,12 @@ function openCalls(message: AssistantMessage, place: string, { open, uses }: Cal
 function closeCall(message: ToolMessage, place: string, { open, uses }: Calls): ToolMessage {
   const { toolCallId } = message
   const [call, ...waiting] = open.get(toolCallId) ?? []
-  if (call === undefined) throw looseResult(toolCallId, place, uses.has(toolCallId))
+  if (call === undefined) {
+    const expected = uses.has(toolCallId)
+      ? 'the id of a call without a result; this call already has one'
+      : 'the id of a tool call in an earlier assistant message'
+    throw wrongValue(place, toolCallId, expected)
+  }
   if (waiting.length > 0) open.set(toolCallId, waiting)
   else open.delete(toolCallId)
   return { ...message, toolCallId: call.id }
@@ -77,10 +82,4 @@ function unanswered(id: string, place: string): InvalidValueError {
       ? 'Give every call a unique id, and its tool message the same tool_call_id.'
       : 'Add one with that tool_call_id.'
   return new InvalidValueError(`\`${place}\` is ${quoted(id)}, and no tool message answers this call. ${advice}`, place)
-}
-
-function looseResult(id: string, place: string, isAnswered: boolean): InvalidValueError {
-  return isAnswered
-    ? wrongValue(place, id, 'the id of a call without a result; this call already has one')
-    : wrongValue(place, id, 'the id of a tool call in an earlier assistant message')
 }
