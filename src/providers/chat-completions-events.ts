@@ -103,7 +103,8 @@ function readChunk(answer: Answer, data: string): void {
   const chunk = parseData(data)
   if (chunk === undefined) return
   if (isObject(chunk.error) || typeof chunk.error === 'string') {
-    failWith(answer, chunk)
+    const { code, message } = readFault(chunk, answer.hidden)
+    fail(answer, code, message === '' ? 'The model failed to answer.' : message)
     return
   }
   if (!answer.accepted) {
@@ -303,11 +304,6 @@ function contentAndReasoning(text: string, reasoning: Answer['reasoning']): Json
   }
   const thoughts = { type: thinking, thinking: [{ type: 'text', text: reasoning.text }] }
   return { content: text === '' ? [thoughts] : [thoughts, { type: 'text', text }] }
-}
-
-function failWith(answer: Answer, chunk: JsonObject): void {
-  const fault = readFault(chunk, answer.hidden)
-  fail(answer, fault.code, fault.message === '' ? 'The model failed to answer.' : fault.message)
 }
 
 function fail(answer: Answer, code: string, message: string): void {

@@ -8,7 +8,11 @@ export const chatCompletions: Protocol = {
   path: '/chat/completions',
   write: (request, model, provider) => JSON.stringify(toChatCompletionsRequest(request, model, provider)),
   createReader: createChatCompletionsReader,
-  chatParam,
+  // The customer uses the same protocol. Indices inside a parameter may differ, so they are left out.
+  chatParam: (param) => {
+    const name = param?.split(/[.[]/, 1)[0]
+    return name !== undefined && sharedParams.has(name) ? name : undefined
+  },
 }
 
 const sharedParams: ReadonlySet<string> = new Set<ChatParameter>([
@@ -23,9 +27,3 @@ const sharedParams: ReadonlySet<string> = new Set<ChatParameter>([
   'prompt_cache_key',
   'model',
 ])
-
-/** The customer uses the same protocol. Indices inside a parameter may differ, so they are left out. */
-function chatParam(param: string | undefined): string | undefined {
-  const name = param?.split(/[.[]/, 1)[0]
-  return name !== undefined && sharedParams.has(name) ? name : undefined
-}

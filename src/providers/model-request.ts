@@ -79,7 +79,8 @@ function splitInstructions(chat: ChatRequest): Pick<ModelRequest, 'instructions'
   const firstOther = chat.messages.findIndex((message) => !isInstruction(message))
   const leading = chat.messages.slice(0, firstOther === -1 ? undefined : firstOther).filter(isInstruction)
   const rest = chat.messages.slice(leading.length)
-  if (rest.length === 0 || saysJsonOnlyIn(leading, rest, chat.responseFormat)) {
+  const wantsJson = chat.responseFormat.type === 'json_object'
+  if (rest.length === 0 || (wantsJson && leading.some(saysJson) && !rest.some(saysJson))) {
     return {
       instructions: '',
       messages: [...leading.map(({ content }) => ({ role: 'developer' as const, content })), ...rest],
@@ -90,10 +91,6 @@ function splitInstructions(chat: ChatRequest): Pick<ModelRequest, 'instructions'
 
 function isInstruction(message: Message): message is InstructionMessage {
   return message.role === 'system' || message.role === 'developer'
-}
-
-function saysJsonOnlyIn(leading: readonly Message[], rest: readonly Message[], format: ResponseFormat): boolean {
-  return format.type === 'json_object' && leading.some(saysJson) && !rest.some(saysJson)
 }
 
 function saysJson(message: Message): boolean {

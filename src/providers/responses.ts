@@ -8,10 +8,14 @@ export const responses: Protocol = {
   path: '/responses',
   write: (request, model, provider) => JSON.stringify(toResponsesRequest(request, model, provider)),
   createReader: createResponsesReader,
-  chatParam,
+  // Indices inside a parameter may differ, so they are left out.
+  chatParam: (param) => {
+    const name = param?.split(/[.[]/, 1)[0]
+    return chatNames.find(([upstream]) => upstream === name)?.[1]
+  },
 }
 
-// The upstream's name of a parameter, and the customer's. Indices inside may differ, so they are left out.
+// The upstream's name of a parameter, and the customer's.
 const chatNames: readonly (readonly [upstream: string, chat: ChatParameter])[] = [
   ['input', 'messages'],
   ['instructions', 'messages'],
@@ -25,8 +29,3 @@ const chatNames: readonly (readonly [upstream: string, chat: ChatParameter])[] =
   ['prompt_cache_key', 'prompt_cache_key'],
   ['model', 'model'],
 ]
-
-function chatParam(param: string | undefined): string | undefined {
-  const name = param?.split(/[.[]/, 1)[0]
-  return chatNames.find(([upstream]) => upstream === name)?.[1]
-}
