@@ -110,7 +110,9 @@ function createEncoder(buffer: Uint8Array, start: number): (entry: Entry) => num
   let lastPayer = ''
   return (entry) => {
     buffer[start] = encodingVersion
-    buffer[start + 1] = kindByte(entry.kind)
+    const kindIndex = entryKinds.indexOf(entry.kind)
+    if (kindIndex === -1) throw new RangeError('kind is unknown')
+    buffer[start + 1] = kindIndex + 1
     // The entries of a payment have one payer: its bytes stay in place.
     if (entry.payer !== lastPayer) {
       lastPayer = ''
@@ -136,10 +138,4 @@ function createEncoder(buffer: Uint8Array, start: number): (entry: Entry) => num
     }
     return offset
   }
-}
-
-function kindByte(kind: EntryKind): number {
-  const index = entryKinds.indexOf(kind)
-  if (index === -1) throw new RangeError('kind is unknown')
-  return index + 1
 }
