@@ -42,7 +42,8 @@ export async function recoverWallets(parts: RecoverWalletsParts): Promise<Wallet
     lostAccounts.set(address, (lostAccounts.get(address) ?? 0n) + paid)
   let [payments, value, refunds, refunded] = [0, 0n, 0, 0n]
   for (const transfer of await findUnknown(parts, { to: terms.seller })) {
-    if (isOfAccount(transfer)) {
+    // The service made this payment for an account. An address does not tell whether it is custodial; the nonce does.
+    if (transfer.nonce !== undefined && isOwnNonce(transfer.nonce)) {
       countLost(transfer.from, transfer.amount)
       continue
     }
@@ -96,11 +97,6 @@ async function findUnknown(
     after = page.at(-1)!.id
   }
   return unknown
-}
-
-/** Whether the service made this payment for an account: an address does not tell whether it is custodial. */
-function isOfAccount({ nonce }: Transfer): boolean {
-  return nonce !== undefined && isOwnNonce(nonce)
 }
 
 /** Circle may omit the nonce. Then the transfer's id identifies the payment. */

@@ -1,5 +1,5 @@
 import type { Database } from '../db/database.ts'
-import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import { format, fromAtomic } from '../money/usdc.ts'
 import type { Address } from '../signer/address.ts'
 import type { Chain } from './chain.ts'
 import { comparableBlock } from './comparable-block.ts'
@@ -110,13 +110,9 @@ export async function readSolvency(database: Database): Promise<object | undefin
   const plain = Object.fromEntries(
     Object.entries(row.report)
       .filter(([name]) => name.endsWith('_atomic'))
-      .map(([name, value]) => [name.slice(0, -'_atomic'.length), format(amount(value))]),
+      .map(([name, value]) => [name.slice(0, -'_atomic'.length), format(fromAtomic(BigInt(String(value))))]),
   )
   return { object: 'solvency', ok: row.ok, checked_at: row.checked_at.toISOString(), ...row.report, ...plain }
-}
-
-function amount(value: unknown): Usdc {
-  return fromAtomic(BigInt(String(value)))
 }
 
 const owedByAccount = `
