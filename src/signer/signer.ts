@@ -9,7 +9,6 @@ import {
   type RegisteredOwner,
   refusalReasons,
   type SigningAnswer,
-  type SigningRefusal,
   SigningRefusedError,
   type SigningRequest,
   type TransferRequest,
@@ -143,19 +142,19 @@ type FieldOf<Name extends Field> = Extract<SigningAnswer, Record<Name, unknown>>
 
 function field<Name extends Field>(answer: SigningAnswer, name: Name): FieldOf<Name> {
   if (typeof answer !== 'object' || answer === null) throw new SignerFaultError('sent an invalid answer')
-  if ('refusal' in answer) throw toError(answer.refusal)
+  if ('refusal' in answer) {
+    const { refusal } = answer
+    if (!refusalReasons.includes(refusal?.reason)) throw new SignerFaultError('refused without a reason')
+    throw new SigningRefusedError(refusal.reason, String(refusal.message))
+  }
   if (!(name in answer)) throw new SignerFaultError(`sent no ${name}`)
   return (answer as Record<Name, FieldOf<Name>>)[name]
 }
 
-function toError(refusal: SigningRefusal): Error {
-  if (!refusalReasons.includes(refusal?.reason)) return new SignerFaultError('refused without a reason')
-  return new SigningRefusedError(refusal.reason, String(refusal.message))
-}
-
 function requireSignature(request: SignatureRequest, signature: Hex): void {
   const signer = recoverAddress(digestOf(request), signature)
-  const expected = signerOf(request)
+  // An intent holds the address in 32 bytes.
+  const expected = 'intent' in request ? `0x${request.intent.spec.sourceSigner.slice(26)}` : request.message.from
   if (signer !== expected) throw new SignerFaultError(`signed by ${signer ?? 'an unknown key'} instead of ${expected}`)
 }
 
@@ -163,10 +162,6 @@ function digestOf(request: SignatureRequest): Buffer {
   if ('intent' in request) return burnIntentDigest(request.intent)
   const type = request.operation === 'deposit' ? 'ReceiveWithAuthorization' : 'TransferWithAuthorization'
   return transferDigest(request.domain, type, request.message)
-}
-
-function signerOf(request: SignatureRequest): string {
-  return 'intent' in request ? `0x${request.intent.spec.sourceSigner.slice(26)}` : request.message.from
 }
 
 function readAddress(text: unknown): Address {
