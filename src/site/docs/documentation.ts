@@ -160,6 +160,15 @@ function readNavigation(contents: string): readonly NavigationGroup[] {
 
 type Entry = Section & { readonly key: string; readonly path: string; readonly number: number; readonly title: string }
 
+/** Most readers are customers: guides come before pages for operators and contributors that use the same words. */
+const audienceBoosts: readonly (readonly [prefix: string, boost: number])[] = [
+  ['/docs/guides/', 4],
+  ['/docs/runbooks/', 0.7],
+  ['/docs/decisions/', 0.5],
+  ['/docs/proof', 0.5],
+  ['/docs/faults', 0.5],
+]
+
 function indexOf(pages: readonly DocPage[]): MiniSearch<Entry> {
   const index = new MiniSearch<Entry>({
     idField: 'key',
@@ -171,25 +180,13 @@ function indexOf(pages: readonly DocPage[]): MiniSearch<Entry> {
       prefix: true,
       // Short words are similar to too many others.
       fuzzy: (word) => (word.length > 4 ? 0.2 : false),
-      boostDocument: (_key, _term, fields) => audienceBoost(String(fields?.path)),
+      boostDocument: (_key, _term, fields) =>
+        audienceBoosts.find(([prefix]) => String(fields?.path).startsWith(prefix))?.[1] ?? 1,
     },
   })
   for (const { path, title, sections } of pages)
     index.addAll(sections.map((section, number) => ({ ...section, key: `${path}#${number}`, path, number, title })))
   return index
-}
-
-/** Most readers are customers: guides come before pages for operators and contributors that use the same words. */
-const audienceBoosts: readonly (readonly [prefix: string, boost: number])[] = [
-  ['/docs/guides/', 4],
-  ['/docs/runbooks/', 0.7],
-  ['/docs/decisions/', 0.5],
-  ['/docs/proof', 0.5],
-  ['/docs/faults', 0.5],
-]
-
-function audienceBoost(path: string): number {
-  return audienceBoosts.find(([prefix]) => path.startsWith(prefix))?.[1] ?? 1
 }
 
 function excerptOf(text: string, terms: readonly string[]): string {

@@ -58,7 +58,8 @@ export function routeDocs(app: Hono<HonoBindings>, { site, documentation, openAp
   })
   app.get('/docs/*', (context) => {
     const path = context.req.path.replace(/\/$/, '')
-    const asMarkdown = path.endsWith('.md') || accepts(context, 'text/markdown')
+    const accept = context.req.header('accept') ?? ''
+    const asMarkdown = path.endsWith('.md') || (accept.includes('text/markdown') && !accept.includes('text/html'))
     const page = documentation.find(path.replace(/\.md$/, '').replace(/^\/docs\/index$/, '/docs'))
     if (page === undefined) return html(context, notFound(path), 404)
     return asMarkdown ? send(context, page.markdown, markdownType) : html(context, optionsOf(page))
@@ -95,20 +96,12 @@ function queryOf(context: Context<HonoBindings>): string {
   return (context.req.query('q') ?? '').slice(0, queryMax)
 }
 
-function accepts(context: Context<HonoBindings>, type: string): boolean {
-  const accept = context.req.header('accept') ?? ''
-  return accept.includes(type) && !accept.includes('text/html')
-}
-
 function optionsOf({ title, path, html, headings }: DocPage): LayoutOptions {
-  if (path === '/docs') return { title: 'Documentation', path, main: asCards(html), hasMarkdown: true }
-  return { title, path, main: html, headings, hasMarkdown: true }
-}
-
-/** The front page shows each section as a card. */
-function asCards(html: string): string {
+  if (path !== '/docs') return { title, path, main: html, headings, hasMarkdown: true }
+  // The front page shows each section as a card.
   const [intro, ...sections] = html.split(/(?=<h2 )/)
-  return `${intro}<div class="cards">${sections.map((section) => `<section>${section}</section>`).join('\n')}</div>`
+  const cards = sections.map((section) => `<section>${section}</section>`).join('\n')
+  return { title: 'Documentation', path, main: `${intro}<div class="cards">${cards}</div>`, hasMarkdown: true }
 }
 
 function renderHits(documentation: Documentation, query: string): string {
