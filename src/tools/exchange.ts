@@ -83,7 +83,10 @@ export async function exchangeOver(
   request.setTimeout(limits.idleMsMax, stop)
   try {
     response = await readHead(request, question, limits.headMsMax, stop)
-    const body = isRead(response, question) ? await readBody(response, limits) : { bytes: new Uint8Array(), cut: false }
+    const isRead = question.readsBodyOf(response.statusCode ?? 0)
+    // An error of the unread body does not matter.
+    if (!isRead) response.on('error', () => {})
+    const body = isRead ? await readBody(response, limits) : { bytes: new Uint8Array(), cut: false }
     return {
       status: response.statusCode ?? 0,
       contentType: response.headers['content-type'] ?? '',
@@ -146,12 +149,6 @@ async function readHead(
   } finally {
     clearTimeout(late)
   }
-}
-
-function isRead(response: IncomingMessage, { readsBodyOf }: HttpRequest): boolean {
-  const read = readsBodyOf(response.statusCode ?? 0)
-  if (!read) response.on('error', () => {})
-  return read
 }
 
 async function readBody(

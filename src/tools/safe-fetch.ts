@@ -78,8 +78,9 @@ async function follow(text: string, ask: (url: URL) => Promise<Answer>, redirect
   let url = parsePageUrl(text)
   for (let redirects = 0; redirects <= redirectsMax; redirects += 1) {
     const answer = await ask(url)
-    if (!isRedirect(answer)) return { ...answer, url }
-    const next = parsePageUrl(answer.location!, url)
+    const isRedirect = [301, 302, 303, 307, 308].includes(answer.status)
+    if (!isRedirect || answer.location === undefined) return { ...answer, url }
+    const next = parsePageUrl(answer.location, url)
     // A page requested over https must not be fetched over http.
     if (url.protocol === 'https:' && next.protocol === 'http:') throw new RefusedRedirectError()
     url = next
@@ -98,10 +99,6 @@ async function fetchUntrusted(url: URL, options: SafeFetchOptions, signal: Abort
   }
   // Bodies of redirects and errors are not used.
   return exchange(socket, { method: 'GET', url, headers, readsBodyOf: (status) => status === 200 }, limits, signal)
-}
-
-function isRedirect({ status, location }: Answer): boolean {
-  return [301, 302, 303, 307, 308].includes(status) && location !== undefined
 }
 
 class TooManyRedirectsError extends FetchFailedError {

@@ -68,9 +68,7 @@ function parse(provider: string, text: string): unknown {
 /** The message leaves out the body: some providers repeat the API key in it. */
 function refusal(provider: string, { statusCode, headers }: Dispatcher.ResponseData): ProviderError {
   const temporary = statusCode === 429 || statusCode === 408 || statusCode >= 500
-  return new ProviderError(`${provider} answered ${statusCode}`, temporary, retryAfterMs(headers['retry-after']))
-}
-
-function retryAfterMs(header: string | readonly string[] | undefined): number | undefined {
-  return typeof header === 'string' && /^\d{1,6}$/.test(header) ? Number(header) * 1000 : undefined
+  const seconds = headers['retry-after']
+  const retryAfterMs = typeof seconds === 'string' && /^\d{1,6}$/.test(seconds) ? Number(seconds) * 1000 : undefined
+  return new ProviderError(`${provider} answered ${statusCode}`, temporary, retryAfterMs)
 }
