@@ -52,6 +52,8 @@ const shape = z.object({
   extensions: z.looseObject({ 'payment-identifier': z.unknown() }).partial().optional(),
 })
 
+const identifierShape = z.object({ info: z.object({ id: z.string().regex(/^[\w-]{16,128}$/) }) })
+
 /** Reads the `PAYMENT-SIGNATURE` header. Throws `PaymentInvalidError`, with the reason that the gateway would give. */
 export function readPayment(header: string, terms: X402Terms, nowMs: number): ReadPayment {
   const parsed = shape.safeParse(decodeHeader(header))
@@ -111,17 +113,12 @@ export function readPayment(header: string, terms: X402Terms, nowMs: number): Re
   if (recoverAddress(transferDigest(terms.domain, 'TransferWithAuthorization', message), signature) !== message.from) {
     refuse('invalid_signature', 'the signature is not that of the payer. Smart-contract wallets cannot pay')
   }
-  return { message, signature, identifier: identifierOf(extensions?.['payment-identifier']) }
+  const identifier = identifierShape.safeParse(extensions?.['payment-identifier']).data?.info.id
+  return { message, signature, identifier }
 }
 
 function seconds(text: string): number {
   return Math.min(Number(text), Number.MAX_SAFE_INTEGER)
-}
-
-const identifierShape = z.object({ info: z.object({ id: z.string().regex(/^[\w-]{16,128}$/) }) })
-
-function identifierOf(extension: unknown): string | undefined {
-  return identifierShape.safeParse(extension).data?.info.id
 }
 
 function isSame(one: string, other: string): boolean {
