@@ -7,22 +7,22 @@ type Range = { readonly first: bigint; readonly bits: number }
 
 /** Every IPv4 range that is not public unicast. */
 const refusedV4 = [
-  '0.0.0.0/8', // // "this" network; 0.0.0.0 is this machine
+  '0.0.0.0/8', // "this" network; 0.0.0.0 is this machine
   '10.0.0.0/8', // private
-  '100.64.0.0/10', // // carrier-grade NAT; includes Alibaba's metadata service
+  '100.64.0.0/10', // carrier-grade NAT; includes Alibaba's metadata service
   '127.0.0.0/8', // loopback
-  '168.63.129.16/32', // // a public number, but inside Azure it is the host's control service
-  '169.254.0.0/16', // // link-local; includes the metadata services of most clouds
+  '168.63.129.16/32', // a public number, but inside Azure it is the host's control service
+  '169.254.0.0/16', // link-local; includes the metadata services of most clouds
   '172.16.0.0/12', // private
-  '192.0.0.0/24', // // protocol assignments; includes Oracle's metadata service
+  '192.0.0.0/24', // protocol assignments; includes Oracle's metadata service
   '192.0.2.0/24', // documentation
-  '192.88.99.0/24', // // 6to4 anycast relays
+  '192.88.99.0/24', // 6to4 anycast relays
   '192.168.0.0/16', // private
   '198.18.0.0/15', // benchmarks
   '198.51.100.0/24', // documentation
   '203.0.113.0/24', // documentation
   '224.0.0.0/4', // multicast
-  '240.0.0.0/4', // // reserved, and broadcast
+  '240.0.0.0/4', // reserved, and broadcast
 ].map(rangeV4)
 
 /** All public IPv6 addresses are in this block. */

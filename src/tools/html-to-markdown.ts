@@ -115,7 +115,7 @@ function table(element: HtmlElement, context: Context): string[] {
     row.childNodes.filter(isElement).filter(({ tagName }) => tagName === 'td' || tagName === 'th'),
   )
   const columns = Math.min(Math.max(0, ...rows.map((cells) => cells.length)), cellsMax)
-  if (columns < 2 || attribute(element, 'role') === 'presentation' || rows.flat().some(holdsTable)) {
+  if (columns < 2 || attribute(element, 'role') === 'presentation' || rows.flat().some(holdsTableOrCode)) {
     return rows.flat().flatMap((cell) => blocksOf(cell.childNodes, context))
   }
   const lines = rows.map((cells) => {
@@ -135,7 +135,7 @@ function rowsOf(element: HtmlElement, depth: number): HtmlElement[] {
     .flatMap((child) => (child.tagName === 'tr' ? [child] : rowsOf(child, depth + 1)))
 }
 
-function holdsTable(cell: HtmlElement): boolean {
+function holdsTableOrCode(cell: HtmlElement): boolean {
   return cell.childNodes.filter(isElement).some(({ tagName }) => tagName === 'table' || tagName === 'pre')
 }
 
