@@ -60,8 +60,8 @@ for (const name of failpointNames) {
       const bodies = await Promise.all(Array.from({ length: 6 }, () => paymentBody(bench.wallet, payer)))
       const ids = await Promise.all(bodies.map((body) => settleForSure(url, body)))
       for (const id of ids) assert.equal((await ended(url, id)).status, 'completed')
-      const order = [await burnIntent(bench.wallet, payer, { value: 4_000n })]
-      const { transferId } = await retried(() => ask(url, '/v1/transfer?enableForwarder=true', order))
+      const intents = [await burnIntent(bench.wallet, payer, { value: 4_000n })]
+      const { transferId } = await retried(() => ask(url, '/v1/transfer?enableForwarder=true', intents))
       await untilFits(
         () => retried(() => ask(url, `/v1/transfer/${transferId}`)),
         ({ status }) => status === 'finalized',

@@ -339,7 +339,7 @@ async function answerWithdraw(options: RoutesOptions, { body, query }: JsonReque
   }
   const intents = readSignedIntents(body, terms, relayer)
   const { processedHeight } = await readChainState(database)
-  const transferId = await withdrawals.order(intents, processedHeight)
+  const transferId = await withdrawals.accept(intents, processedHeight)
   options.wake()
   const fees = feesOf(
     intents.map(({ specHash }) => specHash),

@@ -99,13 +99,13 @@ test('many orders of one depositor do not delay those of another', async (t) => 
   await untilBalance(url, other.address, '0.01')
   // Nothing is sent until all intents are waiting.
   proxy.fault = away
-  const order = async (from: typeof payer, value: bigint) => {
+  const request = async (from: typeof payer, value: bigint) => {
     const answer = await ask(url, withdraw, [await burnIntent(bench.wallet, from, { value })])
     assert.equal(answer.status, 201)
     return answer.body.transferId as string
   }
-  for (let count = 0; count < 8; count += 1) await order(payer, 100n)
-  const late = [await order(other, 200n), await order(other, 300n)]
+  for (let count = 0; count < 8; count += 1) await request(payer, 100n)
+  const late = [await request(other, 200n), await request(other, 300n)]
   proxy.fault = undefined
   for (const id of late) assert.equal((await withdrawalEnded(url, id)).status, 'finalized')
   const sent = await untilFits(
@@ -120,15 +120,15 @@ test('many orders of one depositor do not delay those of another', async (t) => 
   assert.deepEqual(places, [1, 3])
 })
 
-test('orders and payments share one balance: together they never take more than there is', async (t) => {
+test('intents and payments share one balance: together they never take more than there is', async (t) => {
   const bench = await openBench(t)
   const url = await openFunded(bench)
-  const orders = await Promise.all(Array.from({ length: 8 }, () => burnIntent(bench.wallet, payer, { value: 1_500n })))
+  const intents = await Promise.all(Array.from({ length: 8 }, () => burnIntent(bench.wallet, payer, { value: 1_500n })))
   const payments = await Promise.all(
     Array.from({ length: 8 }, () => paymentBody(bench.wallet, payer, { value: 1_500n })),
   )
   const answers = await Promise.all([
-    ...orders.map((order) => ask(url, withdraw, [order])),
+    ...intents.map((intent) => ask(url, withdraw, [intent])),
     ...payments.map((body) => ask(url, '/v1/x402/settle', body)),
   ])
   const taken = answers.filter(({ status }) => status < 300)
@@ -141,7 +141,7 @@ test('orders and payments share one balance: together they never take more than 
   assert.equal(await balanceOf(url, payer.address), '0.001')
 })
 
-test('an order that is not this depositor’s, not for this gateway or too large is refused', async (t) => {
+test('an intent that is not this depositor’s, not for this gateway or too large is refused', async (t) => {
   const bench = await openBench(t)
   const url = await openFunded(bench)
   const post = async (body: unknown) => (await ask(url, withdraw, body)).status
@@ -193,8 +193,8 @@ test('a withdrawal to an address that USDC blocks fails after ten minutes, and i
   await deposit(bench, payer, 10_000n)
   await untilBalance(first.url, payer.address, '0.01')
   await block(bench, 'blacklist')
-  const order = [await burnIntent(bench.wallet, payer, { value: 4_000n })]
-  const { transferId } = (await ask(first.url, withdraw, order)).body
+  const intents = [await burnIntent(bench.wallet, payer, { value: 4_000n })]
+  const { transferId } = (await ask(first.url, withdraw, intents)).body
   await untilAlarm(bench, 'withdrawal_refused')
   assert.equal(await balanceOf(first.url, payer.address), '0.006')
   await untilFits(
@@ -212,7 +212,7 @@ test('a withdrawal to an address that USDC blocks fails after ten minutes, and i
   await block(bench, 'unBlacklist')
   await first.stop()
   const { url } = await bench.start({ clock })
-  assert.equal((await ask(url, withdraw, order)).body.transferId, transferId)
+  assert.equal((await ask(url, withdraw, intents)).body.transferId, transferId)
   const later = await ask(url, withdraw, [await burnIntent(bench.wallet, payer)])
   assert.equal((await withdrawalEnded(url, later.body.transferId)).status, 'finalized')
   assert.equal((await withdrawalEnded(url, transferId)).status, 'failed')
@@ -240,7 +240,7 @@ test('a withdrawal to an address that was blocked for a while is paid', async (t
 })
 
 // The node's estimates say that the contract would pay, and it does not: each attempt costs gas, so the attempts are limited.
-test('an order that reverts in block after block is given up, and its amount is released', async (t) => {
+test('an intent that reverts in block after block is given up, and its amount is released', async (t) => {
   const bench = await openBench(t)
   const proxy = await startRpcProxy(t, bench.chain.url)
   let skippedMs = 0
@@ -265,7 +265,7 @@ test('an order that reverts in block after block is given up, and its amount is 
   await untilAlarm(bench, 'withdrawal_refused')
 })
 
-test('an order that another gateway gave up in the same moment is not sent', async (t) => {
+test('an intent that another gateway gave up in the same moment is not sent', async (t) => {
   const bench = await openBench(t)
   const proxy = await startRpcProxy(t, bench.chain.url)
   const url = await openFunded(bench, { chainRpcUrl: proxy.url })
@@ -285,8 +285,8 @@ test('an order that another gateway gave up in the same moment is not sent', asy
 
 test('a withdrawal repeated after the gateway lost its database is found paid, even if no balance is left', async (t) => {
   const bench = await openBench(t)
-  const { order, paid, url } = await loseBooks(bench, 10_000n)
-  const again = await ask(url, withdraw, order)
+  const { intents, paid, url } = await loseBooks(bench, 10_000n)
+  const again = await ask(url, withdraw, intents)
   assert.equal(again.status, 201)
   const found = await withdrawalEnded(url, again.body.transferId)
   assert.deepEqual([found.status, found.transactionHash], ['finalized', paid.transactionHash])
@@ -296,10 +296,10 @@ test('a withdrawal repeated after the gateway lost its database is found paid, e
 
 test('a withdrawal that the contract paid and the database does not know is paid and reserves nothing', async (t) => {
   const bench = await openBench(t)
-  const { order, url } = await loseBooks(bench, 4_000n)
+  const { intents, url } = await loseBooks(bench, 4_000n)
   // The database has the event, but not which withdrawal it paid.
   await bench.database.query('update gateway.events set spec_hash = null')
-  const again = await ask(url, withdraw, order)
+  const again = await ask(url, withdraw, intents)
   assert.equal((await withdrawalEnded(url, again.body.transferId)).status, 'finalized')
   assert.equal(await balanceOf(url, payer.address), '0.006')
   assert.equal(await usdcBalance(bench.chain.url, owner), 4_000n)
@@ -345,15 +345,15 @@ async function loseBooks(bench: GatewayBench, value: bigint) {
   const first = await bench.start()
   await deposit(bench, payer, 10_000n)
   await untilBalance(first.url, payer.address, '0.01')
-  const order = [await burnIntent(bench.wallet, payer, { value })]
-  const { body } = await ask(first.url, withdraw, order)
+  const intents = [await burnIntent(bench.wallet, payer, { value })]
+  const { body } = await ask(first.url, withdraw, intents)
   const paid = await withdrawalEnded(first.url, body.transferId)
   await first.stop()
   await bench.database.query('drop schema gateway cascade')
   await deposit(bench, account('later'), 5n)
   const { url } = await bench.start()
   await untilBalance(url, account('later').address, '0.000005')
-  return { order, paid, url }
+  return { intents, paid, url }
 }
 
 /** The tests' relayer is also the token's blocklister. */

@@ -61,7 +61,7 @@ export class Withdrawals {
   /**
    * Reserves the money and stores the intents, all of a request or none, before answering. The same intents again get the same id.
    */
-  async order(intents: readonly SignedBurnIntent[], height: bigint): Promise<string> {
+  async accept(intents: readonly SignedBurnIntent[], height: bigint): Promise<string> {
     const { database } = this.#options
     for (const { intent } of intents) {
       if (intent.maxBlockHeight <= height) throw new IntentRefusedError('maxBlockHeight has passed')
@@ -70,7 +70,7 @@ export class Withdrawals {
     if (new Set(intents.map(({ specHash }) => specHash)).size !== intents.length) {
       throw new IntentRefusedError('two burn intents of the request are the same')
     }
-    return database.transaction((connection) => storeOrders(connection, intents, this.#options))
+    return database.transaction((connection) => storeIntents(connection, intents, this.#options))
   }
 
   /** Sends the next intent: depositors are served in turn, not by age. */
@@ -246,7 +246,7 @@ function statusOf(states: readonly (WithdrawalStatus | 'sent')[]): WithdrawalSta
   return state === 'sent' ? 'pending' : state
 }
 
-async function storeOrders(
+async function storeIntents(
   connection: Connection,
   intents: readonly SignedBurnIntent[],
   options: Pick<WithdrawalsOptions, 'min' | 'clock'>,
@@ -270,16 +270,16 @@ async function storeOrders(
   const paid = await readPaid(connection, hashes)
   const free = new Map(balances.map((balance) => [balance.depositor, balance.free]))
   const withdrawal = randomUUID()
-  for (const [position, order] of intents.entries()) {
-    const isPaid = paid.has(order.specHash)
-    if (!isPaid) await refuseDust(connection, order, options)
+  for (const [position, signed] of intents.entries()) {
+    const isPaid = paid.has(signed.specHash)
+    if (!isPaid) await refuseDust(connection, signed, options)
     const state = isPaid ? 'finalized' : 'pending'
-    await insertOrder(connection, order, { withdrawal, position, state })
+    await insertIntent(connection, signed, { withdrawal, position, state })
     if (isPaid) continue
-    const left = (free.get(order.depositor) ?? 0n) - order.intent.spec.value
+    const left = (free.get(signed.depositor) ?? 0n) - signed.intent.spec.value
     if (left < 0n) throw new IntentRefusedError('insufficient balance')
-    free.set(order.depositor, left)
-    await setAside(connection, order)
+    free.set(signed.depositor, left)
+    await setAside(connection, signed)
   }
   return withdrawal
 }
@@ -314,7 +314,7 @@ async function refuseDust(
 const nextTurn = `greatest((select coalesce(min(turn), 0) from burn_intents where state = 'pending'),
   (select coalesce(max(turn) + 1, 0) from burn_intents where state = 'pending' and depositor = $4))`
 
-async function insertOrder(
+async function insertIntent(
   connection: Connection,
   { intent, signature, specHash, depositor, recipient }: SignedBurnIntent,
   place: { readonly withdrawal: string; readonly position: number; readonly state: 'pending' | 'finalized' },

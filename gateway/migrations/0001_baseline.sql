@@ -49,7 +49,7 @@ comment on table events is 'The contract''s logs that move balances. The primary
 comment on column events.block_time is 'Set for deposits only: the API lists them with their time.';
 comment on column events.spec_hash is 'Set for instant withdrawals: the burn intent that was paid. After the database is lost, the same intent may be submitted again and must not be paid again.';
 create index events_deposits on events (account, block desc, log_index desc) where kind = 'Deposited';
-create index events_of_order on events (spec_hash) where spec_hash is not null;
+create index events_of_intent on events (spec_hash) where spec_hash is not null;
 
 create table balances (
   depositor        text   primary key,

@@ -1,8 +1,8 @@
 -- Advances an open withdrawal. When it fails, its money is returned as it was taken. When it is paid, the part of the fee that the
 -- gateway did not keep is returned; an unknown fee counts as kept in full.
 --
--- `p_attempts` is what the caller knows: returns false when the order was submitted again since, because that attempt may have been
--- accepted. `sent` without the gateway's id begins an attempt. The gateway's id is stored whichever attempt it answers: all are one order.
+-- `p_attempts` is what the caller knows: returns false when the intent was submitted again since, because that attempt may have been
+-- accepted. `sent` without the gateway's id begins an attempt. The gateway's id is stored whichever attempt it answers: all are one intent.
 create function advance_withdrawal(
   p_partition smallint, p_account_id uuid, p_id uuid, p_attempts integer, p_state text, p_gateway_id text, p_tx_hash bytea, p_reason text, p_fee bigint
 ) returns boolean

@@ -86,8 +86,8 @@ function createRoutes() {
     ownAddress: ({ partition, accountId }) => owners.ownAddress({ partition, id: accountId }),
     depositAddress: ({ partition, accountId }) => owners.depositAddress({ partition, id: accountId }),
     async requestWithdrawal({ partition, accountId, id, amount }, alongside) {
-      const order = { partition, accountId, id, amount, recipient: ownerAddress, min: parse('0.1') }
-      await requestWithdrawal(database, order, alongside)
+      const request = { partition, accountId, id, amount, recipient: ownerAddress, min: parse('0.1') }
+      await requestWithdrawal(database, request, alongside)
     },
     async registerOwner({ partition, accountId, address, isConfirmed }, alongside) {
       const account = { partition, id: accountId }
@@ -208,11 +208,11 @@ test('every step of a withdrawal that is done has its time, in order', async () 
   const advance = async (attempts: number, to: WithdrawalState) => {
     assert.equal(await advanceWithdrawal(database, { partition, accountId, id, attempts }, { state: to }), true)
   }
-  const order = await findWithdrawal(database, partition, accountId, id)
-  assert.equal(await isSettled(database, order!), true)
+  const withdrawal = await findWithdrawal(database, partition, accountId, id)
+  assert.equal(await isSettled(database, withdrawal!), true)
   assertDated(await steps(), 2)
   const [, settled] = await steps()
-  assert.equal(await isSettled(database, order!), true)
+  assert.equal(await isSettled(database, withdrawal!), true)
   await advance(0, 'sent')
   await advance(1, 'sent')
   assertDated(await steps(), 3)

@@ -67,10 +67,10 @@ export const withdrawCommand: Command = {
       }
       const log = logged('withdrawal_requested', { withdrawal_id: id, amount: amount.toString() })
       const end = await withRetryId('withdrawal', id, output, async () => {
-        const order = await funds.withdraw(account, id, amount, log).catch((error: unknown) => {
+        const requested = await funds.withdraw(account, id, amount, log).catch((error: unknown) => {
           throw error instanceof NoOwnerAddressError ? new CommandError(`${error.message} Use --to 0x….`) : error
         })
-        return follow(database, order, output)
+        return follow(database, requested, output)
       })
       if (output.json) output.write(`${JSON.stringify(render(end))}\n`)
       return end.state === 'confirmed' ? 0 : 1
@@ -79,12 +79,12 @@ export const withdrawCommand: Command = {
 }
 
 /** Prints the request with the id to retry with, always: a fast service may be past that step. Then each step that it sees, once. */
-async function follow(database: Database, order: Withdrawal, output: Output): Promise<Withdrawal> {
+async function follow(database: Database, requested: Withdrawal, output: Output): Promise<Withdrawal> {
   const deadline = performance.now() + withdrawMsMax
-  if (!output.json) output.write(`${requestedWords(order)}\n`)
+  if (!output.json) output.write(`${requestedWords(requested)}\n`)
   let printed: Step | undefined
   for (;;) {
-    const now = (await findWithdrawal(database, order.partition, order.accountId, order.id))!
+    const now = (await findWithdrawal(database, requested.partition, requested.accountId, requested.id))!
     // `settled`: earlier charges are paid, and the withdrawal can be submitted.
     const step = now.state === 'requested' && now.settledAt !== undefined ? 'settled' : now.state
     if (step !== printed && !output.json) output.write(`${words[step](now)}\n`)
@@ -92,7 +92,7 @@ async function follow(database: Database, order: Withdrawal, output: Output): Pr
     if (now.state === 'confirmed' || now.state === 'failed') return now
     if (performance.now() > deadline)
       throw new CommandError(
-        `Still in progress: the running service carries it out. Run the command again with --id ${order.id} to follow it.`,
+        `Still in progress: the running service carries it out. Run the command again with --id ${requested.id} to follow it.`,
       )
     await sleep(pollMs)
   }

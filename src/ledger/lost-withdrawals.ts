@@ -14,7 +14,7 @@ export type LostWithdrawal = {
   readonly transactionHash: string
 }
 
-export type KnownOrder = {
+export type KnownWithdrawal = {
   readonly id: string
   readonly value: bigint
   readonly recipient: string
@@ -23,8 +23,11 @@ export type KnownOrder = {
 type AccountId = { readonly partition: number; readonly id: string }
 
 /** All withdrawals of the account in the ledger. */
-export async function listOrders(database: Database, { partition, id }: AccountId): Promise<readonly KnownOrder[]> {
-  return database.query<KnownOrder>(
+export async function listWithdrawals(
+  database: Database,
+  { partition, id }: AccountId,
+): Promise<readonly KnownWithdrawal[]> {
+  return database.query<KnownWithdrawal>(
     'select id, amount - fee_max as value, recipient from withdrawals where partition = $1 and account_id = $2',
     [partition, id],
   )

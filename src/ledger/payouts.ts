@@ -6,7 +6,7 @@ import { refundable } from './replays.ts'
 import { openWithdrawalStates, openX402States, type WithdrawalState } from './states.ts'
 import { pauseOfWithdrawal, type WithdrawalStep } from './withdrawals.ts'
 
-/** An order to pay revenue of the seller to the operator or the relayer. */
+/** Revenue of the seller that is paid to the operator or the relayer. */
 export type Payout = {
   readonly id: string
   /** The total that leaves the seller. The recipient gets `amount - feeMax`. */

@@ -35,7 +35,7 @@ export type Refund = {
   readonly transactionHash: string | undefined
 }
 
-export type RefundOrder = AccountRef & {
+export type NewRefund = AccountRef & {
   /** Chosen by the caller; makes the refund idempotent. */
   readonly id: string
   /** Undefined: all unused credit. */
@@ -50,16 +50,16 @@ export type RefundOrder = AccountRef & {
  */
 export async function requestRefund(
   database: Database,
-  order: RefundOrder,
+  request: NewRefund,
   alongside?: (connection: Connection, amount: Usdc) => Promise<void>,
 ): Promise<Refund> {
-  const { partition, accountId, id, amount, min } = order
+  const { partition, accountId, id, amount, min } = request
   await database.transaction(async (connection) => {
     const [row] = await connection.query<RefundDecision>(
       'select decision, refundable, recipient, refunded, available_at as "availableAt" from request_refund($1, $2, $3, $4, $5)',
       [partition, accountId, id, amount ?? null, min],
     )
-    refuse(row!, order)
+    refuse(row!, request)
     if (row!.decision === 'requested') await alongside?.(connection, fromAtomic(row!.refunded!))
   })
   const refund = await findRefund(database, { partition, accountId }, id)
@@ -75,9 +75,9 @@ type RefundDecision = {
   readonly availableAt: Date | null
 }
 
-function refuse({ decision, recipient, availableAt, ...row }: RefundDecision, order: RefundOrder): void {
+function refuse({ decision, recipient, availableAt, ...row }: RefundDecision, request: NewRefund): void {
   const refundable = fromAtomic(row.refundable)
-  const { amount = refundable, min } = order
+  const { amount = refundable, min } = request
   if (decision === 'nothing') throw new NothingToRefundError()
   if (decision === 'ledger_frozen') throw new LedgerFrozenError()
   if (decision === 'account_suspended') throw new AccountSuspendedError(recipient!)

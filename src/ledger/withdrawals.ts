@@ -14,32 +14,32 @@ export type Withdrawal = {
   readonly accountId: string
   /** The total that leaves the account. The recipient gets `amount - feeMax`. */
   readonly amount: Usdc
-  /** The gateway's maximum fee, reserved and signed with the order. */
+  /** The gateway's maximum fee, reserved and signed with the intent. */
   readonly feeMax: Usdc
   /** The gateway's fee; the rest of `feeMax` returned to the balance. Undefined until the withdrawal is paid. */
   readonly fee: Usdc | undefined
-  /** All charges up to this entry are paid on chain before the order is submitted. */
+  /** All charges up to this entry are paid on chain before the intent is submitted. */
   readonly afterEntry: bigint
   readonly recipient: string
   /** Unused credit of a wallet account, which the seller pays back. */
   readonly isRefund: boolean
   readonly state: WithdrawalState
   readonly reason: string | undefined
-  /** How often the order was submitted. */
+  /** How often the intent was submitted. */
   readonly attempts: number
   readonly gatewayId: string | undefined
-  /** The signature of the order to the gateway; set before it may have been submitted. */
+  /** The signature of the intent at the gateway; set before it may have been submitted. */
   readonly signature: string | undefined
   readonly transactionHash: string | undefined
   readonly createdAt: Date
   readonly changedAt: Date
   /** When all earlier charges were paid on chain. */
   readonly settledAt: Date | undefined
-  /** When the order was first submitted. */
+  /** When the intent was first submitted. */
   readonly sentAt: Date | undefined
 }
 
-export type WithdrawalOrder = {
+export type NewWithdrawal = {
   readonly partition: number
   readonly accountId: string
   /** Chosen by the caller; makes the withdrawal idempotent. */
@@ -54,7 +54,7 @@ export type WithdrawalOrder = {
 const openWithdrawalsMax = 3
 const openRetryMs = 30_000
 
-/** Sets the gateway's maximum fee for new withdrawals. Existing orders keep theirs. */
+/** Sets the gateway's maximum fee for new withdrawals. Existing withdrawals keep theirs. */
 export async function setWithdrawalFeeMax(database: Database, feeMax: bigint): Promise<void> {
   // Read first, as in setUnsettledCap.
   const different = await database.query('select from ledger_state where withdrawal_fee_max <> $1', [feeMax])
@@ -72,16 +72,16 @@ export async function readWithdrawalFeeMax(connection: Connection): Promise<Usdc
  */
 export async function requestWithdrawal(
   database: Database,
-  order: WithdrawalOrder,
+  request: NewWithdrawal,
   alongside?: (connection: Connection) => Promise<void>,
 ): Promise<Withdrawal> {
-  const { partition, accountId, id, amount, recipient, min } = order
+  const { partition, accountId, id, amount, recipient, min } = request
   await database.transaction(async (connection) => {
     const [row] = await connection.query<WithdrawalDecision>(
       'select decision, withdrawable, available_at as "availableAt" from request_withdrawal($1, $2, $3, $4, $5, $6)',
       [partition, accountId, id, amount, recipient, min],
     )
-    refuse(row!, order)
+    refuse(row!, request)
     if (row!.decision === 'requested') await alongside?.(connection)
   })
   const withdrawal = await findWithdrawal(database, partition, accountId, id)
@@ -95,7 +95,7 @@ type WithdrawalDecision = {
   readonly availableAt: Date | null
 }
 
-function refuse({ decision, withdrawable, availableAt }: WithdrawalDecision, { amount, min }: WithdrawalOrder): void {
+function refuse({ decision, withdrawable, availableAt }: WithdrawalDecision, { amount, min }: NewWithdrawal): void {
   if (decision === 'ledger_frozen') throw new LedgerFrozenError()
   if (decision === 'insufficient_balance') throw new WithdrawalTooLargeError(amount, fromAtomic(withdrawable))
   if (decision === 'below_fee') throw new WithdrawalBelowFeeError(amount, fromAtomic(withdrawable))
@@ -132,7 +132,7 @@ export async function listWithdrawals(
   return rows.map(readWithdrawal)
 }
 
-/** The median time from order to payment over the latest withdrawals of all accounts; undefined before the first payment. */
+/** The median time from request to payment over the latest withdrawals of all accounts; undefined before the first payment. */
 export type WithdrawalTime = { readonly medianMs: number | undefined; readonly count: number }
 
 const timedMax = 20
@@ -201,8 +201,8 @@ export async function isSettled(database: Database, { partition, accountId, id }
   return rows.length > 0
 }
 
-/** Stores the signature before the order is submitted: a resend is then identical, even if the signer would no longer sign it. */
-export async function keepOrderSignature(
+/** Stores the signature before the intent is submitted: a resend is then identical, even if the signer would no longer sign it. */
+export async function keepWithdrawalSignature(
   database: Database,
   { partition, id }: Pick<Withdrawal, 'partition' | 'id'>,
   signature: string,

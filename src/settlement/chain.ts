@@ -16,7 +16,7 @@ export type Chain = {
   arrivals(addresses: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainArrival[]>
   /** Deposits into the gateway's contract for these depositors. */
   deposits(depositors: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainDeposit[]>
-  /** Withdrawals from the gateway's contract that these depositors ordered. */
+  /** Withdrawals from the gateway's contract of these depositors. */
   withdrawals(depositors: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainWithdrawal[]>
   usdcBalance(address: Address): Promise<bigint>
   /** Balances as of that block, in the order of the addresses; one call per hundred. Fails when the node does not have the block yet. */

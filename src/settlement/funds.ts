@@ -17,7 +17,7 @@ export type FundsParts = {
 
 export type OwnedAccount = Pick<DepositAccount, 'partition' | 'id'>
 
-/** Deposit address, owner address and withdrawals of an account. Only records orders; the settlement process executes them. */
+/** Deposit address, owner address and withdrawals of an account. Only records what was requested; the settlement process executes it. */
 export class Funds {
   readonly #parts: FundsParts
 
@@ -71,7 +71,7 @@ export class Funds {
   }
 
   /**
-   * Orders a withdrawal to the registered owner. Idempotent by id, even if the owner has changed in the meantime.
+   * Requests a withdrawal to the registered owner. Idempotent by id, even if the owner has changed in the meantime.
    */
   async withdraw(
     account: OwnedAccount,
@@ -95,7 +95,7 @@ export class Funds {
     if (row.usable !== true) throw new OwnerAddressTooNewError(row.from)
     if (amount > payOutMax) throw new WithdrawalAboveMostError(amount)
     const { database, withdrawalMin } = this.#parts
-    const order = {
+    const request = {
       partition: account.partition,
       accountId: account.id,
       id,
@@ -103,7 +103,7 @@ export class Funds {
       recipient: row.owner_address,
       min: withdrawalMin,
     }
-    return requestWithdrawal(database, order, alongside)
+    return requestWithdrawal(database, request, alongside)
   }
 }
 

@@ -39,7 +39,7 @@ export type GatewayClient = AsyncDisposable & {
   balances(depositors: readonly Address[]): Promise<ReadonlyMap<Address, bigint>>
   /** The last block whose deposits the gateway has processed. */
   processedHeight(): Promise<bigint>
-  /** Orders a withdrawal. Idempotent: the same intent again is the same withdrawal. */
+  /** Requests a withdrawal. Idempotent: the same intent again is the same withdrawal. */
   withdraw(intent: BurnIntent, signature: Hex): Promise<Submission>
   withdrawal(id: string): Promise<GatewayWithdrawal | undefined>
   /** The maximum fee for this intent at this moment, in atomic USDC. */
@@ -271,8 +271,8 @@ class HttpGatewayClient implements GatewayClient {
   // Withdrawals
 
   async withdraw(burnIntent: BurnIntent, signature: Hex): Promise<Submission> {
-    const order = [{ burnIntent, signature }]
-    return submit(() => this.#http.ask('POST', '/v1/transfer?enableForwarder=true', order), readWithdrawalOrder)
+    const intents = [{ burnIntent, signature }]
+    return submit(() => this.#http.ask('POST', '/v1/transfer?enableForwarder=true', intents), readWithdrawalSubmission)
   }
 
   async withdrawal(id: string): Promise<GatewayWithdrawal | undefined> {
@@ -367,10 +367,10 @@ function readSettlement({ status, body }: Answer): Submission {
   return { state: 'unknown', reason: `the gateway answered ${status} without an outcome` }
 }
 
-function readWithdrawalOrder({ status, body }: Answer): Submission {
+function readWithdrawalSubmission({ status, body }: Answer): Submission {
   const id = body?.transferId ?? body?.id
   if (status < 300 && typeof id === 'string' && id !== '') return { state: 'received', id }
-  // Only the gateway's own message is a refusal. An error page may come from a proxy after the gateway accepted the order.
+  // Only the gateway's own message is a refusal. An error page may come from a proxy after the gateway accepted the intent.
   const reason = body?.message ?? body?.errorReason
   if (status >= 400 && status < 500 && status !== 408 && status !== 429 && typeof reason === 'string') {
     return { state: 'failed', reason }

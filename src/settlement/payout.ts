@@ -25,7 +25,7 @@ import { feeTaken } from './withdrawal-fee.ts'
 const payoutsMax = 20
 
 /**
- * Orders a payout of the seller's revenue. What the seller owes to accounts stays at the gateway. The gateway's fee is deducted from
+ * Requests a payout of the seller's revenue. What the seller owes to accounts stays at the gateway. The gateway's fee is deducted from
  * the amount: the recipient gets the amount less the maximum fee.
  */
 export async function requestPayout(
@@ -54,7 +54,7 @@ export async function advancePayouts(parts: WithdrawParts): Promise<number> {
   const open = await findOpenPayouts(database, payoutsMax)
   for (const payout of open) {
     try {
-      await (payout.gatewayId === undefined ? order(parts, payout) : awaitPayment(parts, payout))
+      await (payout.gatewayId === undefined ? submit(parts, payout) : awaitPayment(parts, payout))
     } catch (error) {
       onAlarm('a payout is waiting', { payout: payout.id, err: error })
       const isRefused = error instanceof SigningRefusedError && error.reason !== 'hour_cap'
@@ -67,7 +67,7 @@ export async function advancePayouts(parts: WithdrawParts): Promise<number> {
   return open.length
 }
 
-async function order(parts: WithdrawParts, payout: Payout): Promise<void> {
+async function submit(parts: WithdrawParts, payout: Payout): Promise<void> {
   const { id, amount, feeMax, recipient, state } = payout
   const { database, signer, gatewayClient, signingTerms, failpoint, onAlarm } = parts
   // A payout that was submitted before continues: it may already be paid.
@@ -87,7 +87,7 @@ async function order(parts: WithdrawParts, payout: Payout): Promise<void> {
       ? payout.signature
       : await signer.signPayout({ operation: 'payout', payout: id, intent })
   // Recorded before the call: from here on the payout may be paid, whatever the call returns. The same salt makes a retry the same
-  // order. If the payout has ended in the meantime, it is not submitted: its money may already belong to another payout.
+  // intent. If the payout has ended in the meantime, it is not submitted: its money may already belong to another payout.
   if (!(await advancePayout(database, payout, { state: 'sent', signature }))) return
   const sent = { ...payout, attempts: payout.attempts + 1 }
   failpoint('before_payout')
@@ -107,7 +107,7 @@ async function awaitPayment(parts: WithdrawParts, payout: Payout): Promise<void>
   const paid = await parts.gatewayClient.withdrawal(gatewayId!)
   if (paid === undefined) {
     parts.onAlarm('the gateway has lost a payout', { payout: id, transfer: gatewayId })
-    return order(parts, payout)
+    return submit(parts, payout)
   }
   const fee = paid.state === 'confirmed' ? (feeTaken(paid, feeMax) ?? feeMax) : undefined
   if (paid.state === 'failed') parts.onAlarm('a payout failed', { payout: id, reason: paid.reason })

@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
 import { bookLostPayments, type LostPayment, readNextPayment } from '../ledger/lost-payments.ts'
-import { bookLostWithdrawals, type LostWithdrawal, listOrders, sumUnderWay } from '../ledger/lost-withdrawals.ts'
+import { bookLostWithdrawals, type LostWithdrawal, listWithdrawals, sumUnderWay } from '../ledger/lost-withdrawals.ts'
 import type { Address } from '../signer/address.ts'
 import { nonceOf, saltOf, type TransferOperation } from '../signer/nonce.ts'
 import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
@@ -109,9 +109,9 @@ async function findPaidOut(
   const lost = new Map<string, readonly LostWithdrawal[]>()
   for (const [depositor, group] of Map.groupBy(logs, (log) => log.depositor)) {
     const account = accounts.find(({ address }) => address === depositor)!
-    const orders = await listOrders(database, account)
-    const ids = new Set(orders.map(({ id }) => id))
-    const hashes = new Set(orders.map((order) => specHashOf(signingTerms, depositor, order)))
+    const known = await listWithdrawals(database, account)
+    const ids = new Set(known.map(({ id }) => id))
+    const hashes = new Set(known.map((withdrawal) => specHashOf(signingTerms, depositor, withdrawal)))
     const unknown = group
       .filter(({ specHash }) => !hashes.has(specHash))
       .map((log) => ({ ...log, id: derivedId(`penny withdrawal ${chain.chainId}:${log.block}:${log.logIndex}`) }))

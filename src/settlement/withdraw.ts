@@ -3,7 +3,7 @@ import {
   advanceWithdrawal,
   findOpenWithdrawals,
   isSettled,
-  keepOrderSignature,
+  keepWithdrawalSignature,
   touchWithdrawal,
   type Withdrawal,
 } from '../ledger/withdrawals.ts'
@@ -47,27 +47,27 @@ async function advance(parts: WithdrawParts, withdrawal: Withdrawal): Promise<vo
   if (withdrawal.gatewayId !== undefined) return awaitPayment(parts, withdrawal)
   // Earlier charges are paid first. Then the gateway's balance of the account equals the ledger's.
   if (withdrawal.state === 'requested' && !(await isSettled(parts.database, withdrawal))) return
-  return order(parts, withdrawal)
+  return submit(parts, withdrawal)
 }
 
-async function order(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void> {
+async function submit(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void> {
   const { database, signer, gatewayClient, signingTerms } = parts
   const intent = burnIntent(signingTerms, {
     depositor: await signer.addressOf(withdrawal.accountId),
     recipient: withdrawal.recipient as Address,
-    // Never recomputed: another value would be another order, and could be paid twice.
+    // Never recomputed: another value would be another intent, and could be paid twice.
     value: withdrawal.amount - withdrawal.feeMax,
     maxFee: withdrawal.feeMax,
     salt: saltOf('withdrawal', withdrawal.id),
   })
   const { accountId: account, id } = withdrawal
   // A withdrawal that may have been submitted is submitted again unchanged, even if the owner has changed. Otherwise it is signed now.
-  const handedIn = withdrawal.state === 'sent' ? (withdrawal.signature as Hex | undefined) : undefined
+  const submitted = withdrawal.state === 'sent' ? (withdrawal.signature as Hex | undefined) : undefined
   const signature =
-    handedIn ?? (await signer.signWithdrawal({ operation: 'withdrawal', account, withdrawal: id, intent }))
-  await keepOrderSignature(database, withdrawal, signature)
+    submitted ?? (await signer.signWithdrawal({ operation: 'withdrawal', account, withdrawal: id, intent }))
+  await keepWithdrawalSignature(database, withdrawal, signature)
   // Recorded before the call: from here on the withdrawal may be paid, whatever the call returns. The same salt makes a retry the same
-  // order. If the withdrawal has ended in the meantime, it is not submitted: its money is back in the balance.
+  // intent. If the withdrawal has ended in the meantime, it is not submitted: its money is back in the balance.
   if (!(await advanceWithdrawal(database, withdrawal, { state: 'sent' }))) return
   parts.failpoint('before_withdraw')
   const sent = { ...withdrawal, attempts: withdrawal.attempts + 1 }
@@ -89,7 +89,7 @@ async function awaitPayment(parts: WithdrawParts, withdrawal: Withdrawal): Promi
   const paid = await gatewayClient.withdrawal(withdrawal.gatewayId!)
   if (paid === undefined) {
     onAlarm('the gateway has lost a withdrawal', { withdrawal: withdrawal.id, transfer: withdrawal.gatewayId })
-    return order(parts, withdrawal)
+    return submit(parts, withdrawal)
   }
   if (paid.state === 'confirmed') {
     const { transactionHash } = paid
