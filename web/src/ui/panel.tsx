@@ -72,10 +72,10 @@ export function numeric(text: string): ReactNode {
 /** Label and value in two columns, as on a statement. */
 export function Facts({ rows }: { rows: readonly (readonly [string, ReactNode])[] }) {
   return (
-    <dl className="grid grid-cols-[minmax(96px,max-content)_1fr] gap-x-6 gap-y-1.5">
+    <dl className="grid grid-cols-[fit-content(50%)_1fr] gap-x-6 gap-y-1.5">
       {rows.map(([label, value]) => (
         <div key={label} className="contents">
-          <dt className="text-muted">{label}</dt>
+          <dt className="min-w-24 text-muted">{label}</dt>
           <dd className="min-w-0 break-words">{value}</dd>
         </div>
       ))}
