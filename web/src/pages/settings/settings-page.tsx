@@ -69,74 +69,67 @@ function sectionOf(id: (typeof settingsSections)[number][0], session: Session, a
 }
 
 function Profile({ session, account }: { session: Session; account: Account }) {
-  const client = useQueryClient()
-  const [edited, setEdited] = useState<string>()
-  const name = edited ?? account.name
-  const rename = useChange(async (next: string) => {
-    await call('updateAccount', { body: { name: next } })
-    await client.invalidateQueries({ queryKey: sessionQuery.queryKey })
-    setEdited(undefined)
-  }, 'Saved.')
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    rename.mutate(name.trim())
-  }
   return (
     <Panel title="Profile">
-      <YourName session={session} />
-      <form onSubmit={submit} className="mt-3 flex items-end gap-2">
-        <div className="flex-1">
-          <TextField
-            label="Account name"
-            required
-            maxLength={200}
-            disabled={!hasRole(session, 'admin')}
-            value={name}
-            onChange={({ target }) => setEdited(target.value)}
-          />
-        </div>
-        <Button type="submit" disabled={name.trim() === '' || name.trim() === account.name} busy={rename.isPending}>
-          Save
-        </Button>
-      </form>
+      <NameForm
+        label="Your name, for other members"
+        action="your name"
+        known={session.person?.name ?? ''}
+        rename={(name) => call('updatePerson', { body: { name } })}
+      />
+      <div className="mt-3">
+        <NameForm
+          label="Account name"
+          disabled={!hasRole(session, 'admin')}
+          known={account.name}
+          rename={(name) => call('updateAccount', { body: { name } })}
+        />
+      </div>
       <p className="mt-3 flex flex-wrap items-center gap-x-2 text-sm text-muted">
         Account <CopyableId id={account.id} label="account id" short /> since{' '}
         <Time at={account.created_at} show="day" />
       </p>
-      {rename.error !== null && <ErrorPanel error={rename.error} />}
     </Panel>
   )
 }
 
-/** The name that other members see. */
-function YourName({ session }: { session: Session }) {
-  const known = session.person?.name ?? ''
+type NameFormProps = {
+  label: string
+  /** Tells screen readers what Save saves, where there is more than one. */
+  action?: string
+  known: string
+  disabled?: boolean
+  rename: (name: string) => Promise<unknown>
+}
+
+function NameForm({ label, action, known, disabled = false, rename }: NameFormProps) {
   const client = useQueryClient()
   const [edited, setEdited] = useState<string>()
   const name = edited ?? known
-  const rename = useChange(async (next: string) => {
-    await call('updatePerson', { body: { name: next } })
+  const save = useChange(async () => {
+    await rename(name.trim())
     await client.invalidateQueries({ queryKey: sessionQuery.queryKey })
     setEdited(undefined)
   }, 'Saved.')
   const submit = (event: FormEvent) => {
     event.preventDefault()
-    rename.mutate(name.trim())
+    save.mutate()
   }
   return (
     <form onSubmit={submit} className="flex items-end gap-2">
       <div className="flex-1">
         <TextField
-          label="Your name, for other members"
+          label={label}
           required
           maxLength={200}
+          disabled={disabled}
           value={name}
           onChange={({ target }) => setEdited(target.value)}
         />
-        {rename.error !== null && <ErrorPanel error={rename.error} />}
+        {save.error !== null && <ErrorPanel error={save.error} />}
       </div>
-      <Button type="submit" disabled={name.trim() === '' || name.trim() === known} busy={rename.isPending}>
-        Save<span className="sr-only"> your name</span>
+      <Button type="submit" disabled={name.trim() === '' || name.trim() === known} busy={save.isPending}>
+        Save{action !== undefined && <span className="sr-only"> {action}</span>}
       </Button>
     </form>
   )
