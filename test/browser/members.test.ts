@@ -115,6 +115,7 @@ test('an invited person joins with a passkey, makes a key, cannot withdraw, and 
   await owner.getByRole('dialog', { name: 'Grace' }).getByRole('button', { name: 'Remove member' }).click()
   const removal = owner.getByRole('dialog', { name: 'Remove Grace' })
   await removal.getByText('revokes the keys that the member created').waitFor()
+  assert.ok(await removal.evaluate((element) => element.contains(document.activeElement)), 'it has the focus')
   await removal.getByRole('button', { name: 'Cancel' }).click()
   await owner.getByRole('dialog', { name: 'Grace' }).getByRole('button', { name: 'Remove member' }).click()
   await removal.getByRole('button', { name: 'Remove member' }).click()

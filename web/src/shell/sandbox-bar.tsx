@@ -6,7 +6,7 @@ import { useX402Wallet } from '../api/x402-wallet.ts'
 import { formatPrice } from '../money/format.ts'
 import { useAnnounce } from '../ui/announce.tsx'
 import { Button } from '../ui/button.tsx'
-import { ConfirmDialog } from '../ui/confirm-dialog.tsx'
+import { FormDialog } from '../ui/form-dialog.tsx'
 
 /** Only in the sandbox: actions for developers. */
 export function SandboxBar({ session }: { session: Session }) {
@@ -72,10 +72,9 @@ function ResetDialog({ onClose }: { onClose: () => void }) {
     onSuccess: () => window.location.assign('/'),
   })
   return (
-    <ConfirmDialog
+    <FormDialog
       title="Reset data"
       action="Start over"
-      variant="primary"
       change={{ ...reset, isPending: reset.isPending || reset.isSuccess }}
       onClose={onClose}
     >
@@ -87,7 +86,7 @@ function ResetDialog({ onClose }: { onClose: () => void }) {
         Your current account is kept, not deleted: its API keys still work and its receipts stay valid. If it is the
         demo account, the key in <code className="num">sandbox.json</code> belongs to it until the service restarts.
       </p>
-    </ConfirmDialog>
+    </FormDialog>
   )
 }
 

@@ -13,19 +13,26 @@ const changed = [
   'members',
   'invitations',
   'management-keys',
+  'webhooks',
   'account-log',
   'balance',
   'withdrawals',
 ]
 
-/** Makes a change to the account. If the change needs a recent sign-in, opens the sign-in and then continues. */
-export function useChange<Input = void>(change: (input: Input) => Promise<unknown>, said: string) {
+/**
+ * Makes a change to the account and announces `said`. If the change needs a recent sign-in, opens the sign-in and then
+ * continues.
+ */
+export function useChange<Input = void, Made = unknown>(
+  change: (input: Input) => Promise<Made>,
+  said: string | ((made: Made) => string),
+) {
   const client = useQueryClient()
   const announce = useAnnounce()
   const askSignIn = useAskSignIn()
   const mutation = useMutation({
     mutationFn: change,
-    onSuccess: () => announce(said),
+    onSuccess: (made) => announce(typeof said === 'string' ? said : said(made)),
     onError: (error, input) => {
       if (error instanceof ApiError && /recent/.test(error.code))
         askSignIn({ reason: 'recent', onDone: () => mutation.mutate(input) })

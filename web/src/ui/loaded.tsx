@@ -38,7 +38,7 @@ export function ErrorPanel({
 }: {
   error: Error
   /** Of a change that must not simply be made again: what to do when it may have been made. */
-  ifMade?: string
+  ifMade?: string | undefined
   onRetry?: () => void
   busy?: boolean
 }) {

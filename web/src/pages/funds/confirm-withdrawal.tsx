@@ -4,8 +4,8 @@ import { call } from '../../api/call.ts'
 import type { Account, Session, Withdrawal } from '../../api/shapes.ts'
 import { formatExact } from '../../money/format.ts'
 import { useChange } from '../../shell/use-change.ts'
-import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
 import { TextField } from '../../ui/field.tsx'
+import { FormDialog } from '../../ui/form-dialog.tsx'
 import { Facts, Notice, numeric } from '../../ui/panel.tsx'
 import { confirmOwner } from '../sign-in/passkey.ts'
 import { forgetPaymentKey, paymentKey } from './payment-key.ts'
@@ -34,25 +34,29 @@ type Props = {
 export function ConfirmWithdrawal({ agreed, feeMax, time, session, account, known, onClose, onDone }: Props) {
   const { amount, address, isNewAddress, payment } = agreed
   const [typed, setTyped] = useState('')
-  const withdraw = useChange(async () => {
-    if (isNewAddress) {
-      const proof = await confirmOwner(session, account, address)
-      await call('setOwner', { body: { address, ...(proof !== undefined && { proof }) } })
-    }
-    const headers = { 'idempotency-key': paymentKey(payment) }
-    const made = await call('createWithdrawal', { body: { amount, recipient: address } }, { headers })
-    forgetPaymentKey(payment)
-    onDone(known.some(({ id }) => id === made.id))
-  }, 'Withdrawal requested.')
+  const withdraw = useChange(
+    async () => {
+      if (isNewAddress) {
+        const proof = await confirmOwner(session, account, address)
+        await call('setOwner', { body: { address, ...(proof !== undefined && { proof }) } })
+      }
+      const headers = { 'idempotency-key': paymentKey(payment) }
+      const made = await call('createWithdrawal', { body: { amount, recipient: address } }, { headers })
+      forgetPaymentKey(payment)
+      const isKnown = known.some(({ id }) => id === made.id)
+      onDone(isKnown)
+      return isKnown
+    },
+    (isKnown) => (isKnown ? 'This withdrawal had been requested before.' : 'Withdrawal requested.'),
+  )
   return (
-    <ConfirmDialog
+    <FormDialog
       title="Confirm withdrawal"
       action={`Withdraw ${amount} USDC`}
-      variant="primary"
       change={withdraw}
       disabled={isNewAddress && typed.toLowerCase() !== address.slice(-4).toLowerCase()}
       onClose={onClose}
-      ifMade="The withdrawal may have been requested. Confirm it again: it is not made twice."
+      ifMade="The withdrawal may have been requested. Confirm it again: it will not be made twice."
     >
       <Facts
         rows={[
@@ -78,6 +82,6 @@ export function ConfirmWithdrawal({ agreed, feeMax, time, session, account, know
           />
         </>
       )}
-    </ConfirmDialog>
+    </FormDialog>
   )
 }

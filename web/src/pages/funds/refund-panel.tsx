@@ -6,8 +6,8 @@ import type { Balance, Session } from '../../api/shapes.ts'
 import { atomic, formatExact } from '../../money/format.ts'
 import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
-import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
 import { TextField } from '../../ui/field.tsx'
+import { FormDialog } from '../../ui/form-dialog.tsx'
 import { Facts, numeric, Panel } from '../../ui/panel.tsx'
 import { isAmount } from '../keys/key-terms.ts'
 import { forgetPaymentKey, paymentKey } from './payment-key.ts'
@@ -104,13 +104,12 @@ function ConfirmRefund({ agreed: { amount, payment }, credit, wallet, chain, onC
     onDone()
   }, 'Refund requested.')
   return (
-    <ConfirmDialog
+    <FormDialog
       title="Confirm refund"
       action={`Refund ${amount === '' ? 'all credit' : `${amount} USDC`}`}
-      variant="primary"
       change={refund}
       onClose={onClose}
-      ifMade="The refund may have been requested. Confirm it again: it is not made twice."
+      ifMade="The refund may have been requested. Confirm it again: it will not be made twice."
     >
       <Facts
         rows={[
@@ -120,6 +119,6 @@ function ConfirmRefund({ agreed: { amount, payment }, credit, wallet, chain, onC
           ['Chain', chain],
         ]}
       />
-    </ConfirmDialog>
+    </FormDialog>
   )
 }

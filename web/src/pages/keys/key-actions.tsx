@@ -1,14 +1,13 @@
 import { useQuery } from '@tanstack/react-query'
-import { type FormEvent, useState } from 'react'
+import { useState } from 'react'
 import { call } from '../../api/call.ts'
 import { keyQuery } from '../../api/queries.ts'
 import type { Key } from '../../api/shapes.ts'
 import { useRole } from '../../api/use-role.ts'
 import { useChange } from '../../shell/use-change.ts'
-import { Button } from '../../ui/button.tsx'
-import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { SelectField, TextField } from '../../ui/field.tsx'
+import { FormDialog } from '../../ui/form-dialog.tsx'
 import { Icon } from '../../ui/icon.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { menuItemClass, Popover } from '../../ui/menu.tsx'
@@ -93,29 +92,14 @@ function EditDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
     if (Object.keys(body).length > 0) await call('updateKey', { parameters: { id: apiKey.id }, body })
     onClose()
   }, 'Saved.')
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
+  const submit = () => {
     if (Object.keys(errors).length === 0) save.mutate()
   }
   return (
-    <Dialog
-      title={`Edit ${apiKey.name}`}
-      onClose={onClose}
-      footer={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button variant="primary" type="submit" form="edit-key" busy={save.isPending}>
-            Save
-          </Button>
-        </>
-      }
-    >
-      <form id="edit-key" onSubmit={submit} noValidate className="flex flex-col gap-4">
-        <TermsFields form={form} errors={errors} onChange={setForm} expiresAt={apiKey.expires_at} />
-        <p className="text-sm text-muted">Changes apply to the next request.</p>
-        {save.error !== null && <ErrorPanel error={save.error} />}
-      </form>
-    </Dialog>
+    <FormDialog title={`Edit ${apiKey.name}`} action="Save" change={save} onSubmit={submit} onClose={onClose}>
+      <TermsFields form={form} errors={errors} onChange={setForm} expiresAt={apiKey.expires_at} />
+      <p className="text-sm text-muted">Changes apply to the next request.</p>
+    </FormDialog>
   )
 }
 
@@ -137,10 +121,9 @@ function RotateDialog({ apiKey, onClose, onIssued }: RotateProps) {
     onIssued({ title: 'Key rotated', apiKey: rotated })
   }, 'Key rotated.')
   return (
-    <ConfirmDialog
+    <FormDialog
       title={`Rotate ${apiKey.name}`}
       action="Rotate key"
-      variant="primary"
       change={rotate}
       onClose={onClose}
       ifMade={ifKeyRotated}
@@ -153,7 +136,7 @@ function RotateDialog({ apiKey, onClose, onIssued }: RotateProps) {
           </option>
         ))}
       </SelectField>
-    </ConfirmDialog>
+    </FormDialog>
   )
 }
 
@@ -165,10 +148,11 @@ function RevokeDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void })
     onClose()
   }, 'Key revoked.')
   return (
-    <ConfirmDialog
+    <FormDialog
       wide
       title={`Revoke ${apiKey.name}`}
       action="Revoke permanently"
+      variant="danger"
       change={revoke}
       disabled={!isSameName(typed, apiKey.name)}
       onClose={onClose}
@@ -184,6 +168,6 @@ function RevokeDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void })
         value={typed}
         onChange={({ target }) => setTyped(target.value)}
       />
-    </ConfirmDialog>
+    </FormDialog>
   )
 }

@@ -9,7 +9,7 @@ export const ifKeyMade =
 
 /** What a failed rotation says when its answer was lost. */
 export const ifKeyRotated =
-  'The key may have a new secret that nobody has seen, and the old one may stop working. Rotate again to get one.'
+  'The key may have been rotated. Its new secret cannot be shown any more, and the old one may stop working. Rotate again to get one.'
 
 export type Window = Key['limit_window']
 /** `keep` is for an existing key: its expiry does not change and is not sent. */

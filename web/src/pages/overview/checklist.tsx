@@ -1,4 +1,4 @@
-import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { type FormEvent, type ReactNode, useState } from 'react'
 import { call } from '../../api/call.ts'
@@ -6,6 +6,7 @@ import { keysQuery } from '../../api/queries.ts'
 import { hasRole } from '../../api/roles.ts'
 import type { KeyWithSecret, Overview, Session } from '../../api/shapes.ts'
 import { useFaucet } from '../../shell/sandbox-bar.tsx'
+import { useChange } from '../../shell/use-change.ts'
 import { firstCall } from '../../snippets/code.ts'
 import { SnippetTabs } from '../../snippets/snippet-tabs.tsx'
 import { Button } from '../../ui/button.tsx'
@@ -114,13 +115,11 @@ function Fund({ session, funded }: { session: Session; funded: boolean }) {
 }
 
 function CreateKey({ onCreated }: { onCreated: (key: KeyWithSecret) => void }) {
-  const client = useQueryClient()
   const [name, setName] = useState('First key')
-  const create = useMutation({
-    mutationFn: () => call('createKey', { body: { name: name.trim() } }),
-    onSuccess: onCreated,
-    onSettled: () => void client.invalidateQueries({ queryKey: ['keys'] }),
-  })
+  const create = useChange(
+    async () => onCreated(await call('createKey', { body: { name: name.trim() } })),
+    'Key created.',
+  )
   const submit = (event: FormEvent) => {
     event.preventDefault()
     create.mutate()

@@ -10,6 +10,7 @@ import type { ChatBody } from '../../snippets/code.ts'
 import { SnippetTabs } from '../../snippets/snippet-tabs.tsx'
 import { Button, buttonClass } from '../../ui/button.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
+import { FormDialog } from '../../ui/form-dialog.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { useNarrow } from '../../ui/media.ts'
 import { EmptyState, Notice, Panel } from '../../ui/panel.tsx'
@@ -243,6 +244,10 @@ type ToolbarProps = {
 function Toolbar({ state, actions, session, payingKey, isEmpty }: ToolbarProps) {
   const [open, setOpen] = useState<'code' | 'clear'>()
   const close = () => setOpen(undefined)
+  const clear = () => {
+    actions.clear()
+    close()
+  }
   const { conversation, settings, sent } = state
   const { lanes, draft } = conversation
   const running = isRunning(conversation)
@@ -264,26 +269,15 @@ function Toolbar({ state, actions, session, payingKey, isEmpty }: ToolbarProps) 
       </Button>
       {open === 'code' && <CodeDialog calls={calls} isNext={isReady} session={session} onClose={close} />}
       {open === 'clear' && (
-        <Dialog
+        <FormDialog
           title="Clear this conversation?"
+          action="Clear conversation"
+          variant="danger"
+          change={{ mutate: clear, isPending: false, error: null }}
           onClose={close}
-          footer={
-            <>
-              <Button onClick={close}>Cancel</Button>
-              <Button
-                variant="danger"
-                onClick={() => {
-                  actions.clear()
-                  close()
-                }}
-              >
-                Clear conversation
-              </Button>
-            </>
-          }
         >
-          <p>The messages are removed from this tab. We do not store them. Settings and the request log stay.</p>
-        </Dialog>
+          The messages are removed from this tab. We do not store them. Settings and the request log stay.
+        </FormDialog>
       )}
     </>
   )

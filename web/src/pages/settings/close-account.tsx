@@ -7,8 +7,8 @@ import type { Account, Session } from '../../api/shapes.ts'
 import { atomic, formatExact } from '../../money/format.ts'
 import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
-import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
 import { TextField } from '../../ui/field.tsx'
+import { FormDialog } from '../../ui/form-dialog.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { isSameName } from '../../ui/same-name.ts'
 import { forgetConversations } from '../playground/kept-conversations.ts'
@@ -76,9 +76,10 @@ function CloseDialog({ account, onClose }: { account: Account; onClose: () => vo
     await navigate({ to: '/login', search: { closed: '1' } as never })
   }, 'The account is closed.')
   return (
-    <ConfirmDialog
+    <FormDialog
       title={`Close ${account.name}`}
       action="Close permanently"
+      variant="danger"
       change={close}
       disabled={!isSameName(typed, account.name)}
       onClose={onClose}
@@ -95,6 +96,6 @@ function CloseDialog({ account, onClose }: { account: Account; onClose: () => vo
         value={typed}
         onChange={({ target }) => setTyped(target.value)}
       />
-    </ConfirmDialog>
+    </FormDialog>
   )
 }

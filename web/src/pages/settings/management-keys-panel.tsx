@@ -1,14 +1,13 @@
 import { useQuery } from '@tanstack/react-query'
-import { type FormEvent, useState } from 'react'
+import { useState } from 'react'
 import { call } from '../../api/call.ts'
 import { managementKeysQuery } from '../../api/queries.ts'
 import type { ManagementKey } from '../../api/shapes.ts'
 import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
-import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
-import { Dialog } from '../../ui/dialog.tsx'
 import { Checkbox, TextField } from '../../ui/field.tsx'
-import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
+import { FormDialog } from '../../ui/form-dialog.tsx'
+import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { ShownOnceDialog } from '../../ui/shown-once-dialog.tsx'
 import { Time } from '../../ui/time.tsx'
@@ -116,21 +115,28 @@ function Entry({ managementKey, onSecret }: { managementKey: ManagementKey; onSe
         </span>
       </span>
       {asked === 'rotate' && (
-        <ConfirmDialog
+        <FormDialog
           title={`Rotate ${name}`}
           action="Rotate key"
+          variant="danger"
           change={rotate}
           onClose={close}
           ifMade={ifKeyRotated}
         >
           The key gets a new secret, shown once. The old secret stops working immediately: programs that use it are
           refused until they have the new one.
-        </ConfirmDialog>
+        </FormDialog>
       )}
       {asked === 'revoke' && (
-        <ConfirmDialog title={`Revoke ${name}`} action="Revoke permanently" change={revoke} onClose={close}>
+        <FormDialog
+          title={`Revoke ${name}`}
+          action="Revoke permanently"
+          variant="danger"
+          change={revoke}
+          onClose={close}
+        >
           The key stops working immediately, and programs that use it are refused. A revoked key cannot be restored.
-        </ConfirmDialog>
+        </FormDialog>
       )}
     </li>
   )
@@ -144,43 +150,33 @@ function CreateDialog({ onClose, onSecret }: { onClose: () => void; onSecret: (s
     onClose()
     onSecret(made.secret)
   }, 'Management key created.')
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    create.mutate()
-  }
   return (
-    <Dialog title="Create a management key" onClose={onClose}>
-      <form onSubmit={submit} noValidate className="flex flex-col gap-4">
-        <TextField label="Name" maxLength={200} value={name} onChange={({ target }) => setName(target.value)} />
-        <fieldset>
-          <legend className="font-medium">Scopes</legend>
-          {scopes.map((scope) => (
-            <Checkbox
-              key={scope}
-              label={
-                <>
-                  {scopeWords[scope]} <code className="text-sm text-muted">{scope}</code>
-                </>
-              }
-              checked={chosen.includes(scope)}
-              onChange={({ target }) =>
-                setChosen(target.checked ? [...chosen, scope] : chosen.filter((other) => other !== scope))
-              }
-            />
-          ))}
-        </fieldset>
-        {create.error !== null && <ErrorPanel error={create.error} ifMade={ifKeyMade} />}
-        <div>
-          <Button
-            type="submit"
-            variant="primary"
-            disabled={name.trim() === '' || chosen.length === 0}
-            busy={create.isPending}
-          >
-            Create management key
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog
+      title="Create a management key"
+      action="Create management key"
+      change={create}
+      disabled={name.trim() === '' || chosen.length === 0}
+      onClose={onClose}
+      ifMade={ifKeyMade}
+    >
+      <TextField label="Name" maxLength={200} value={name} onChange={({ target }) => setName(target.value)} />
+      <fieldset>
+        <legend className="font-medium">Scopes</legend>
+        {scopes.map((scope) => (
+          <Checkbox
+            key={scope}
+            label={
+              <>
+                {scopeWords[scope]} <code className="text-sm text-muted">{scope}</code>
+              </>
+            }
+            checked={chosen.includes(scope)}
+            onChange={({ target }) =>
+              setChosen(target.checked ? [...chosen, scope] : chosen.filter((other) => other !== scope))
+            }
+          />
+        ))}
+      </fieldset>
+    </FormDialog>
   )
 }

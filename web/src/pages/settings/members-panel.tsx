@@ -1,5 +1,5 @@
 import { useQuery } from '@tanstack/react-query'
-import { type FormEvent, useState } from 'react'
+import { useState } from 'react'
 import { call } from '../../api/call.ts'
 import { changedFields } from '../../api/changed-fields.ts'
 import { invitationsQuery, membersQuery } from '../../api/queries.ts'
@@ -8,9 +8,8 @@ import type { Member, Session } from '../../api/shapes.ts'
 import { accountName } from '../../shell/account-menu.tsx'
 import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
-import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
-import { Dialog } from '../../ui/dialog.tsx'
 import { SelectField, TextField } from '../../ui/field.tsx'
+import { FormDialog } from '../../ui/form-dialog.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { ShownOnceDialog } from '../../ui/shown-once-dialog.tsx'
@@ -177,27 +176,17 @@ function InviteDialog({
     onClose()
     onLink(url)
   }, 'Invitation created.')
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    invite.mutate()
-  }
   return (
-    <Dialog title="Invite a member" onClose={onClose}>
-      <form onSubmit={submit} noValidate className="flex flex-col gap-4">
-        <TermsFields session={session} terms={terms} onChange={setTerms} />
-        {invite.error !== null && <ErrorPanel error={invite.error} />}
-        <div>
-          <Button
-            type="submit"
-            variant="primary"
-            disabled={terms.limit !== '' && !isAmount(terms.limit)}
-            busy={invite.isPending}
-          >
-            Create link
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog
+      title="Invite a member"
+      action="Create link"
+      change={invite}
+      disabled={terms.limit !== '' && !isAmount(terms.limit)}
+      onClose={onClose}
+      ifMade="The invitation may have been created, but its link cannot be shown any more. If it is in the list of open invitations, revoke it before you create another."
+    >
+      <TermsFields session={session} terms={terms} onChange={setTerms} />
+    </FormDialog>
   )
 }
 
@@ -215,44 +204,38 @@ function EditDialog({ member, session, onClose }: { member: Member; session: Ses
     await call('removeMember', { parameters })
     onClose()
   }, 'Member removed.')
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    save.mutate()
-  }
   if (isRemoving)
     return (
-      <ConfirmDialog
+      // The key makes it another dialog than the form, so that it takes the focus.
+      <FormDialog
+        key="remove"
         title={`Remove ${member.name}`}
         action="Remove member"
+        variant="danger"
         change={remove}
         onClose={() => setIsRemoving(false)}
       >
         This immediately ends the member’s sessions in this account and revokes the keys that the member created and the
         secrets of other keys that the member rotated. Revoked keys cannot be restored.
-      </ConfirmDialog>
+      </FormDialog>
     )
   return (
-    <Dialog title={member.name} onClose={onClose}>
-      <form onSubmit={submit} noValidate className="flex flex-col gap-4">
-        <TermsFields session={session} terms={terms} onChange={setTerms} />
-        {save.error !== null && <ErrorPanel error={save.error} />}
-        <div className="flex flex-wrap justify-between gap-2">
-          <Button
-            type="submit"
-            variant="primary"
-            disabled={terms.limit !== '' && !isAmount(terms.limit)}
-            busy={save.isPending}
-          >
-            Save
+    <FormDialog
+      title={member.name}
+      action="Save"
+      change={save}
+      disabled={terms.limit !== '' && !isAmount(terms.limit)}
+      otherAction={
+        member.id !== session.person?.id && (
+          <Button variant="danger" onClick={() => setIsRemoving(true)} disabled={save.isPending}>
+            Remove member
           </Button>
-          {member.id !== session.person?.id && (
-            <Button variant="danger" onClick={() => setIsRemoving(true)}>
-              Remove member
-            </Button>
-          )}
-        </div>
-      </form>
-    </Dialog>
+        )
+      }
+      onClose={onClose}
+    >
+      <TermsFields session={session} terms={terms} onChange={setTerms} />
+    </FormDialog>
   )
 }
 
@@ -302,15 +285,16 @@ function Leave({ session }: { session: Session }) {
       </Button>
       <p className="text-sm text-muted">Your keys in this account will be revoked.</p>
       {isLeaving && (
-        <ConfirmDialog
+        <FormDialog
           title={`Leave ${accountName(session)}`}
           action="Leave account"
+          variant="danger"
           change={leave}
           onClose={() => setIsLeaving(false)}
         >
           Your sessions in this account end, and your keys and the secrets of other keys that you rotated are revoked.
           Only a new invitation lets you come back, and revoked keys cannot be restored.
-        </ConfirmDialog>
+        </FormDialog>
       )}
     </div>
   )

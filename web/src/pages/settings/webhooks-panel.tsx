@@ -1,13 +1,13 @@
-import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
-import { type FormEvent, useState } from 'react'
+import { useQuery } from '@tanstack/react-query'
+import { useState } from 'react'
 import { call } from '../../api/call.ts'
 import { webhookDeliveriesQuery, webhooksQuery } from '../../api/queries.ts'
 import type { Webhook, WebhookDelivery } from '../../api/shapes.ts'
-import { useAnnounce } from '../../ui/announce.tsx'
+import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
-import { ConfirmDialog } from '../../ui/confirm-dialog.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { Checkbox, TextField } from '../../ui/field.tsx'
+import { FormDialog } from '../../ui/form-dialog.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { ShownOnceDialog } from '../../ui/shown-once-dialog.tsx'
@@ -50,6 +50,10 @@ const disabledWords: Readonly<Record<NonNullable<Webhook['disabled_reason']>, st
   gone: 'Disabled: the endpoint answered 410 Gone.',
   by_owner: 'Disabled by you.',
 }
+
+/** A rotation keeps only the secret before it: a second one ends the secret that the server still has. */
+const ifRotated =
+  'The secret may have been rotated, but the new one cannot be shown any more. Rotate again to get one. The secret that your server has may then stop working immediately.'
 
 /** Webhook endpoints of the account and their deliveries. */
 export function WebhooksPanel() {
@@ -96,48 +100,24 @@ export function WebhooksPanel() {
   )
 }
 
-/** A change after which the list is read again. */
-function useWebhookChange<Input, Output>(
-  change: (input: Input) => Promise<Output>,
-  said: string,
-  onDone: (output: Output) => void = () => {},
-) {
-  const client = useQueryClient()
-  const announce = useAnnounce()
-  return useMutation({
-    mutationFn: change,
-    onSuccess: (output) => {
-      announce(said)
-      void client.invalidateQueries({ queryKey: ['webhooks'] })
-      onDone(output)
-    },
-  })
-}
-
 function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: string) => void }) {
   const { id, url, status, disabled_reason: reason, failing_since: failingSince } = webhook
   const parameters = { id }
   const [showsLog, setShowsLog] = useState(false)
   const [isRemoving, setIsRemoving] = useState(false)
-  const test = useWebhookChange(
-    () => call('testWebhook', { parameters }),
-    'Test event sent.',
-    () => setShowsLog(true),
-  )
-  const rotate = useWebhookChange(
-    () => call('rotateWebhook', { parameters, body: {} }),
-    'Secret rotated. Messages are signed with both secrets for 24 hours.',
-    (made) => onSecret(made.secret),
-  )
-  const toggle = useWebhookChange(
-    (enabled: boolean) => call('updateWebhook', { parameters, body: { enabled } }),
-    'Saved.',
-  )
-  const remove = useWebhookChange(
-    () => call('removeWebhook', { parameters }),
-    'Webhook removed.',
-    () => setIsRemoving(false),
-  )
+  const test = useChange(async () => {
+    await call('testWebhook', { parameters })
+    setShowsLog(true)
+  }, 'Test event sent.')
+  const rotate = useChange(async () => {
+    const made = await call('rotateWebhook', { parameters, body: {} })
+    onSecret(made.secret)
+  }, 'Secret rotated. Messages are signed with both secrets for 24 hours.')
+  const toggle = useChange((enabled: boolean) => call('updateWebhook', { parameters, body: { enabled } }), 'Saved.')
+  const remove = useChange(async () => {
+    await call('removeWebhook', { parameters })
+    setIsRemoving(false)
+  }, 'Webhook removed.')
   const error = test.error ?? rotate.error ?? toggle.error
   const isEnabled = status === 'enabled'
   return (
@@ -157,11 +137,11 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
           Deliveries
         </Button>
         {isEnabled && (
-          <Button small onClick={() => test.mutate(undefined)} busy={test.isPending}>
+          <Button small onClick={() => test.mutate()} busy={test.isPending}>
             Send test
           </Button>
         )}
-        <Button small variant="quiet" onClick={() => rotate.mutate(undefined)} busy={rotate.isPending}>
+        <Button small variant="quiet" onClick={() => rotate.mutate()} busy={rotate.isPending}>
           Rotate secret
         </Button>
         <Button small variant="quiet" onClick={() => toggle.mutate(!isEnabled)} busy={toggle.isPending}>
@@ -171,11 +151,12 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
           Remove<span className="sr-only"> {url}</span>
         </Button>
       </span>
-      {error !== null && <ErrorPanel error={error} />}
+      {error !== null && <ErrorPanel error={error} ifMade={error === rotate.error ? ifRotated : undefined} />}
       {isRemoving && (
-        <ConfirmDialog
+        <FormDialog
           title="Remove webhook"
           action="Remove webhook"
+          variant="danger"
           change={remove}
           onClose={() => setIsRemoving(false)}
         >
@@ -183,7 +164,7 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
             No more events are sent to <span className="num">{url}</span>. Its secret and its list of deliveries are
             deleted, and events that wait to be sent are lost. To stop only for a while, disable it instead.
           </p>
-        </ConfirmDialog>
+        </FormDialog>
       )}
       {showsLog && <DeliveriesDialog webhook={webhook} onClose={() => setShowsLog(false)} />}
     </li>
@@ -193,58 +174,45 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
 function AddDialog({ onClose, onSecret }: { onClose: () => void; onSecret: (secret: string) => void }) {
   const [url, setUrl] = useState('')
   const [types, setTypes] = useState<readonly EventType[]>(usualTypes)
-  const add = useWebhookChange(
-    () => call('createWebhook', { body: { url: url.trim(), types: [...types] } }),
-    'Webhook added.',
-    (made) => {
-      onClose()
-      onSecret(made.secret)
-    },
-  )
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    add.mutate(undefined)
-  }
+  const add = useChange(async () => {
+    const made = await call('createWebhook', { body: { url: url.trim(), types: [...types] } })
+    onClose()
+    onSecret(made.secret)
+  }, 'Webhook added.')
   return (
-    <Dialog title="Add a webhook endpoint" onClose={onClose}>
-      <form onSubmit={submit} noValidate className="flex flex-col gap-4">
-        <TextField
-          label="Address"
-          mono
-          placeholder="https://example.com/penny-events"
-          value={url}
-          onChange={({ target }) => setUrl(target.value)}
-        />
-        <fieldset>
-          <legend className="font-medium">Events</legend>
-          {allTypes.map((type) => (
-            <Checkbox
-              key={type}
-              label={
-                <>
-                  {typeWords[type]} <code className="text-sm text-muted">{type}</code>
-                </>
-              }
-              checked={types.includes(type)}
-              onChange={({ target }) =>
-                setTypes(target.checked ? [...types, type] : types.filter((other) => other !== type))
-              }
-            />
-          ))}
-        </fieldset>
-        {add.error !== null && <ErrorPanel error={add.error} />}
-        <div>
-          <Button
-            type="submit"
-            variant="primary"
-            disabled={url.trim() === '' || types.length === 0}
-            busy={add.isPending}
-          >
-            Add endpoint
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog
+      title="Add a webhook endpoint"
+      action="Add endpoint"
+      change={add}
+      disabled={url.trim() === '' || types.length === 0}
+      onClose={onClose}
+      ifMade="The endpoint may have been added, but its secret cannot be shown any more. If it is in the list, rotate its secret to get one."
+    >
+      <TextField
+        label="Address"
+        mono
+        placeholder="https://example.com/penny-events"
+        value={url}
+        onChange={({ target }) => setUrl(target.value)}
+      />
+      <fieldset>
+        <legend className="font-medium">Events</legend>
+        {allTypes.map((type) => (
+          <Checkbox
+            key={type}
+            label={
+              <>
+                {typeWords[type]} <code className="text-sm text-muted">{type}</code>
+              </>
+            }
+            checked={types.includes(type)}
+            onChange={({ target }) =>
+              setTypes(target.checked ? [...types, type] : types.filter((other) => other !== type))
+            }
+          />
+        ))}
+      </fieldset>
+    </FormDialog>
   )
 }
 
@@ -278,7 +246,7 @@ function DeliveriesDialog({ webhook, onClose }: { webhook: Webhook; onClose: () 
 
 function DeliveryEntry({ webhook, delivery }: { webhook: Webhook; delivery: WebhookDelivery }) {
   const [mark, word] = stateMarks[delivery.state]
-  const resend = useWebhookChange(
+  const resend = useChange(
     () => call('resendWebhookDelivery', { parameters: { id: webhook.id, event: delivery.id } }),
     'Sent again.',
   )
@@ -289,7 +257,7 @@ function DeliveryEntry({ webhook, delivery }: { webhook: Webhook; delivery: Webh
           <StateMark mark={mark} word={word} /> {delivery.type} <Time at={delivery.created_at} show="age" />
         </span>
         {webhook.status === 'enabled' && (
-          <Button small variant="quiet" onClick={() => resend.mutate(undefined)} busy={resend.isPending}>
+          <Button small variant="quiet" onClick={() => resend.mutate()} busy={resend.isPending}>
             Send again
           </Button>
         )}

@@ -1,18 +1,23 @@
-import type { ReactNode } from 'react'
+import { type FormEvent, type ReactNode, useId } from 'react'
 import { Button } from './button.tsx'
 import { Dialog } from './dialog.tsx'
 import { ErrorPanel } from './loaded.tsx'
 
-/** Asks before a change. The children say what will happen; the change closes the dialog when it is made. */
-export function ConfirmDialog({
+/**
+ * Makes a change: a form, or a question before a change that has consequences. It cannot be closed while the change runs;
+ * the change closes it when it is made.
+ */
+export function FormDialog({
   title,
   children,
   action,
   change,
+  onSubmit = change.mutate,
   onClose,
-  variant = 'danger',
+  variant = 'primary',
   wide = false,
   disabled = false,
+  otherAction,
   ifMade,
 }: {
   title: string
@@ -20,14 +25,23 @@ export function ConfirmDialog({
   /** The words of the button that makes the change. */
   action: string
   change: { readonly mutate: () => void; readonly isPending: boolean; readonly error: Error | null }
+  /** In place of `change.mutate`, when the fields are checked first. */
+  onSubmit?: () => void
   onClose: () => void
   /** `danger` for what cannot be undone. */
   variant?: 'danger' | 'primary'
   wide?: boolean
   disabled?: boolean
+  /** A button at the other end of the footer. */
+  otherAction?: ReactNode
   /** What to do when the answer was lost, so that the change may have been made. */
   ifMade?: string
 }) {
+  const formId = useId()
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    onSubmit()
+  }
   return (
     <Dialog
       title={title}
@@ -36,19 +50,20 @@ export function ConfirmDialog({
       busy={change.isPending}
       footer={
         <>
+          {otherAction && <span className="mr-auto">{otherAction}</span>}
           <Button onClick={onClose} disabled={change.isPending}>
             Cancel
           </Button>
-          <Button variant={variant} disabled={disabled} onClick={() => change.mutate()} busy={change.isPending}>
+          <Button type="submit" form={formId} variant={variant} disabled={disabled} busy={change.isPending}>
             {action}
           </Button>
         </>
       }
     >
-      <div className="flex flex-col gap-4 wrap-anywhere">
+      <form id={formId} onSubmit={submit} noValidate className="flex flex-col gap-4 wrap-anywhere">
         {typeof children === 'string' ? <p>{children}</p> : children}
-        {change.error !== null && <ErrorPanel error={change.error} {...(ifMade !== undefined && { ifMade })} />}
-      </div>
+        {change.error !== null && <ErrorPanel error={change.error} ifMade={ifMade} />}
+      </form>
     </Dialog>
   )
 }
