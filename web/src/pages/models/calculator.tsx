@@ -13,7 +13,10 @@ import { defaultWorkload, estimate, type Workload, workloadExamples, workloadPro
 export function Calculator({ models }: { models: readonly Model[] }) {
   const search = useSearch({ strict: false }) as Partial<Workload>
   const navigate = useNavigate()
-  const workload: Workload = { ...defaultWorkload, ...pick(search) }
+  const names = Object.keys(defaultWorkload) as (keyof Workload)[]
+  const workload = Object.fromEntries(
+    names.map((name) => [name, search[name]?.trim() ?? defaultWorkload[name]]),
+  ) as Workload
   const problems = workloadProblems(workload)
   const canSearch = models.some(({ pricing }) => pricing.web_search !== undefined)
   const set = (changed: Partial<Workload>) => {
@@ -121,9 +124,4 @@ function PerMonth({ id, perMonth }: { id: string; perMonth: Usdc }) {
       {formatAmount(perMonth)}
     </span>
   )
-}
-
-function pick(search: Partial<Workload>): Partial<Workload> {
-  const names = Object.keys(defaultWorkload) as (keyof Workload)[]
-  return Object.fromEntries(names.flatMap((name) => (search[name] === undefined ? [] : [[name, search[name].trim()]])))
 }

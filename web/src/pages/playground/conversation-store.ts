@@ -157,18 +157,15 @@ export class ConversationStore {
     { keyId, body, signal }: { readonly keyId: string; readonly body: ChatBody; readonly signal: AbortSignal },
   ): Promise<void> {
     const response = await request('createPlaygroundCompletion', { body: { key_id: keyId, ...body } }, { signal })
-    this.#spend(id, response.headers.get('x-router-request-id') ?? undefined)
+    // For its row in the ledger and for the total.
+    const requestId = response.headers.get('x-router-request-id')
+    if (requestId !== null)
+      this.update((state) => ({ ...state, conversation: addRequest(state.conversation, id, requestId) }))
     if (body.stream !== true) {
       this.#append(id, readWhole((await response.json()) as WholeAnswer))
       return
     }
     for await (const chunk of readChunks(response.body!)) this.#append(id, readChunk(chunk), chunk)
-  }
-
-  /** Remembers the request, for its row in the ledger and for the total. */
-  #spend(id: string, requestId: string | undefined): void {
-    if (requestId === undefined) return
-    this.update((state) => ({ ...state, conversation: addRequest(state.conversation, id, requestId) }))
   }
 
   #append(id: string, said: Said, { running_cost: cost, tool_activity: activity }: Chunk = {}): void {

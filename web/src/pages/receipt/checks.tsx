@@ -35,7 +35,7 @@ export function Checks({
             data-pending={check.pending}
             className="border-b border-rule px-4 py-2 last:border-b-0"
           >
-            <StateMark mark={markOf(check)} word={nameOf(check)} />
+            <StateMark mark={check.pending ? 'pending' : check.ok ? 'settled' : 'failed'} word={nameOf(check)} />
             <p className="num text-sm wrap-anywhere text-muted">{check.detail}</p>
           </li>
         ))}
@@ -49,9 +49,4 @@ const verdictMarks: Readonly<Record<Verdict, Mark>> = {
   pending: 'pending',
   'unknown-issuer': 'pending',
   wrong: 'failed',
-}
-
-function markOf({ ok, pending }: Check): Mark {
-  if (pending) return 'pending'
-  return ok ? 'settled' : 'failed'
 }

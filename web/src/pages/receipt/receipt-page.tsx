@@ -51,7 +51,7 @@ export function ReceiptPage() {
 
 function ReceiptOf({ id }: { id: string }) {
   const receipt = useQuery(receiptQuery(id))
-  if (isMissing(receipt.error)) {
+  if (receipt.error instanceof ApiError && receipt.error.status === 404) {
     return (
       <Notice tone="error" role="alert">
         <p className="font-medium">No receipt has this id.</p>
@@ -64,10 +64,6 @@ function ReceiptOf({ id }: { id: string }) {
       {(data) => <Verified document={data} />}
     </Loaded>
   )
-}
-
-function isMissing(error: Error | null): boolean {
-  return error instanceof ApiError && error.status === 404
 }
 
 function Verified({ document }: { document: unknown }) {

@@ -23,7 +23,11 @@ export function VerifyFile({ onChosen }: { onChosen: (chosen: Chosen) => void })
     if (file === undefined) return
     // Otherwise the browser would not report the same path chosen again, with a file that has changed.
     target.value = ''
-    onChosen(await read(file).catch((error: Error) => ({ problem: problemOf(file, error) })))
+    onChosen(
+      await read(file).catch((error: Error) => ({
+        problem: error instanceof SyntaxError ? `${file.name} is not valid JSON.` : error.message,
+      })),
+    )
   }
   return (
     <div className="border-t border-rule pt-4">
@@ -38,10 +42,6 @@ export function VerifyFile({ onChosen }: { onChosen: (chosen: Chosen) => void })
       </label>
     </div>
   )
-}
-
-function problemOf({ name }: File, error: Error): string {
-  return error instanceof SyntaxError ? `${name} is not valid JSON.` : error.message
 }
 
 async function read(file: File): Promise<Chosen> {

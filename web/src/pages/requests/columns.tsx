@@ -15,11 +15,6 @@ export type RequestColumn = {
   readonly cell: (request: LedgerRequest) => ReactNode
 }
 
-/** A refused request may have no quote; showing 0 would look like a price. */
-function quoteOf({ status, quote_atomic }: LedgerRequest): string {
-  return status === 'refused' ? '–' : formatCharge(atomic(quote_atomic))
-}
-
 /** All columns, the least important last: a narrow window cuts those off. The first cannot be hidden: it is the row's link. */
 export const requestColumns: readonly RequestColumn[] = [
   {
@@ -72,5 +67,11 @@ export const requestColumns: readonly RequestColumn[] = [
   },
   { id: 'charged', head: 'Charged', right: true, cell: (request) => formatCharge(atomic(request.charged_atomic)) },
   { id: 'latency', head: 'Latency', right: true, cell: ({ latency }) => formatMs(latency.total_ms) },
-  { id: 'quote', head: 'Quote', right: true, cell: quoteOf },
+  {
+    id: 'quote',
+    head: 'Quote',
+    right: true,
+    // A refused request may have no quote; showing 0 would look like a price.
+    cell: ({ status, quote_atomic }) => (status === 'refused' ? '–' : formatCharge(atomic(quote_atomic))),
+  },
 ]

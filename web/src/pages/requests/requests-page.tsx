@@ -52,7 +52,9 @@ export function RequestsPage() {
   const rows = useMemo(() => merge(tail.fresh, list.data?.pages ?? []), [tail.fresh, list.data])
   const [columns, chooser] = useColumns()
   useRowKeys()
-  useForgetting(filter)
+  // A return to the page starts at the top again, instead of loading ten thousand rows.
+  const client = useQueryClient()
+  useEffect(() => () => forgetOlderPages(client, filter), [client, filter])
 
   if (narrow && openId !== undefined) return <NarrowRequest />
   return (
@@ -179,12 +181,6 @@ function usePausedByReader() {
     onBlur: () => setFocused(false),
   }
   return [hovered || focused || scrolled, props] as const
-}
-
-/** A return to the page starts at the top again, instead of loading ten thousand rows. */
-function useForgetting(filter: RequestFilter): void {
-  const client = useQueryClient()
-  useEffect(() => () => forgetOlderPages(client, filter), [client, filter])
 }
 
 /** `j` and `k` move over the rows; Enter follows the row's own link. */
