@@ -1,7 +1,8 @@
+import { useQuery } from '@tanstack/react-query'
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Outlet } from '@tanstack/react-router'
+import { sessionQuery } from './api/queries.ts'
 import { NotFoundPage } from './pages/not-found.tsx'
 import { AppShell } from './shell/app-shell.tsx'
-import { OperatorShell } from './shell/operator-shell.tsx'
 import { PageError } from './shell/page-error.tsx'
 import { PublicShell } from './shell/public-shell.tsx'
 
@@ -16,6 +17,12 @@ const app = createRoute({ getParentRoute: () => root, id: 'app', component: AppS
 const open = createRoute({ getParentRoute: () => root, id: 'open', component: PublicShell })
 
 const operator = createRoute({ getParentRoute: () => root, id: 'operator', component: OperatorShell })
+
+/** Pages for operators only: everyone else sees the not-found page. The shell says when the session could not be read. */
+function OperatorShell() {
+  const { data: session } = useQuery(sessionQuery)
+  return session === undefined || session.operator ? <AppShell /> : <NotFoundPage />
+}
 
 const requests = createRoute({
   getParentRoute: () => app,

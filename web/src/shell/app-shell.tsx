@@ -4,13 +4,14 @@ import { Suspense, useCallback, useEffect, useState } from 'react'
 import { isShown, showAccount, shownAccount } from '../api/call.ts'
 import { sessionQuery } from '../api/queries.ts'
 import type { Session } from '../api/shapes.ts'
+import { Button } from '../ui/button.tsx'
 import { lazyDialog } from '../ui/lazy-dialog.tsx'
 import { ErrorPanel } from '../ui/loaded.tsx'
 import { BottomBar } from './bottom-bar.tsx'
 import { LiveUpdates } from './live.tsx'
+import { useAskSignIn, useIsSignedOut } from './providers.tsx'
 import { Rail } from './rail.tsx'
 import { SandboxBar } from './sandbox-bar.tsx'
-import { SessionEndedBar } from './session-ended-bar.tsx'
 import { ShortcutsDialog, useShortcuts } from './shortcuts.tsx'
 import { SignedOut } from './signed-out.tsx'
 import { SkipLink } from './skip-link.tsx'
@@ -71,5 +72,25 @@ function SignedIn({ session }: { session: Session }) {
         </Suspense>
       )}
     </LiveUpdates>
+  )
+}
+
+/** Stays after the sign-in over the page was closed: what the page shows is from before. */
+function SessionEndedBar() {
+  const isSignedOut = useIsSignedOut()
+  const askSignIn = useAskSignIn()
+  if (!isSignedOut) return null
+  return (
+    <div
+      data-testid="session-ended"
+      className="sticky top-14 z-10 flex items-center justify-between gap-x-3 border-b border-rule bg-held-wash px-4 py-1 md:px-6 print:hidden"
+    >
+      <p role="status" className="text-sm text-held">
+        You are signed out. This page is no longer updated.
+      </p>
+      <Button small onClick={() => askSignIn({ reason: 'expired' })}>
+        Sign in
+      </Button>
+    </div>
   )
 }
