@@ -55,6 +55,18 @@ export function formatCount(count: number | bigint): string {
   return group(count.toString())
 }
 
+const compact = new Intl.NumberFormat('en-GB', { notation: 'compact', maximumFractionDigits: 1 })
+
+/** A count where there is little room: `12.3k`. */
+export function formatCompact(count: number): string {
+  return compact.format(count)
+}
+
+/** A share of one, in percent. */
+export function formatPercent(share: number): string {
+  return `${Math.round(share * 1000) / 10} %`
+}
+
 export function atomic(text: string | null | undefined): Usdc {
   return fromAtomic(BigInt(text ?? '0'))
 }

@@ -1,7 +1,7 @@
 import { Link } from '@tanstack/react-router'
 import type { ReactNode } from 'react'
 import type { Overview } from '../../api/shapes.ts'
-import { atomic, formatAmount, formatCount, formatExact } from '../../money/format.ts'
+import { atomic, formatAmount, formatCompact, formatCount, formatExact, formatPercent } from '../../money/format.ts'
 import { formatMs } from '../../ui/format-time.ts'
 
 /** The five numbers of the first page, each with its course, its change and the page that explains it. */
@@ -34,7 +34,8 @@ export function Tiles({ overview, range }: { overview: Overview; range: Overview
         hash="tokens"
         value={
           <>
-            {compact(prompt_tokens.value)} <span className="text-muted">/</span> {compact(completion_tokens.value)}
+            {formatCompact(prompt_tokens.value ?? 0)} <span className="text-muted">/</span>{' '}
+            {formatCompact(completion_tokens.value ?? 0)}
           </>
         }
         change={change(
@@ -47,7 +48,7 @@ export function Tiles({ overview, range }: { overview: Overview; range: Overview
         label="Error rate"
         to="/requests"
         search={{ ...search, status: 'failed,refused' }}
-        value={percent(error_rate.value)}
+        value={formatPercent(error_rate.value ?? 0)}
         change={pointsChange(error_rate.value, error_rate.previous)}
         course={error_rate.sparkline}
       />
@@ -136,16 +137,6 @@ function pointsChange(value: number | null, previous: number | null): string {
   return `${points > 0 ? '+' : '−'}${Math.abs(points)} points`
 }
 
-function percent(value: number | null): string {
-  return value === null ? '0 %' : `${Math.round(value * 1000) / 10} %`
-}
-
 function sum(left: number | null, right: number | null): number {
   return (left ?? 0) + (right ?? 0)
-}
-
-const short = new Intl.NumberFormat('en-GB', { notation: 'compact', maximumFractionDigits: 1 })
-
-function compact(value: number | null): string {
-  return short.format(value ?? 0)
 }

@@ -3,7 +3,15 @@ import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useMemo, useState } from 'react'
 import { sessionQuery, usageQuery } from '../../api/queries.ts'
 import type { Measures, Usage } from '../../api/shapes.ts'
-import { atomic, formatAmount, formatAxis, formatCharge, formatCount } from '../../money/format.ts'
+import {
+  atomic,
+  formatAmount,
+  formatAxis,
+  formatCharge,
+  formatCompact,
+  formatCount,
+  formatPercent,
+} from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { useScrollToHash } from '../../shell/scroll-to-hash.ts'
 import { Button } from '../../ui/button.tsx'
@@ -118,15 +126,12 @@ function GroupedCharts({ usage }: { usage: Usage }) {
           usage={usage}
           series={tokenSeries(usage)}
           format={whole}
-          formatAxis={compact}
+          formatAxis={formatCompact}
         />
       </div>
     </>
   )
 }
-
-const short = new Intl.NumberFormat('en-GB', { notation: 'compact', maximumFractionDigits: 1 })
-const compact = (value: number) => short.format(value)
 
 /** Reasoning is part of output and cached of input: drawn apart, so that the stack is the whole. */
 function tokenSeries({ buckets }: Usage) {
@@ -153,7 +158,6 @@ function TimingCharts({ usage }: { usage: Usage }) {
     colour: `var(--series-${at})`,
     values: usage.buckets.map(({ total }) => measure(total)),
   })
-  const percent = (value: number) => `${Math.round(value * 1000) / 10} %`
   const charts = [
     [
       'latency',
@@ -176,7 +180,7 @@ function TimingCharts({ usage }: { usage: Usage }) {
     [
       'errors',
       'Error rate',
-      percent,
+      formatPercent,
       [
         line('errors', 'Failed or refused', 3, ({ requests, failed, refused }) =>
           requests + refused === 0 ? null : (failed + refused) / (requests + refused),
@@ -186,8 +190,8 @@ function TimingCharts({ usage }: { usage: Usage }) {
     [
       'refunds',
       'Unused share of quotes',
-      percent,
-      [line('refunds', 'Share of the quote returned', 1, (total) => refundRatio(total))],
+      formatPercent,
+      [line('refunds', 'Share of the quote returned', 1, refundRatio)],
     ],
   ] as const
   return (
