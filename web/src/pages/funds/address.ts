@@ -1,7 +1,5 @@
 // Addresses, as far as a form must know them. The service checks them again, and it alone decides.
 
-export type AddressProblem = string
-
 type Known = {
   readonly usdcAddress: string | null
   readonly depositAddress: string | null
@@ -9,7 +7,7 @@ type Known = {
 }
 
 /** Why an address cannot be withdrawn to; undefined when nothing here speaks against it. */
-export function addressProblem(address: string, known: Known): AddressProblem | undefined {
+export function addressProblem(address: string, known: Known): string | undefined {
   if (!/^0x[0-9a-fA-F]{40}$/.test(address)) return 'Enter an address: 0x followed by 40 hexadecimal digits.'
   const same = (other: string | null) => other !== null && other.toLowerCase() === address.toLowerCase()
   if (/^0x0{40}$/.test(address)) return 'This is the zero address. Money sent there is lost.'

@@ -3,13 +3,13 @@ import { parse } from '../../../../src/money/usdc.ts'
 import { call } from '../../api/call.ts'
 import { hasRole } from '../../api/roles.ts'
 import type { Balance, Session } from '../../api/shapes.ts'
+import { amountError, isAmount } from '../../money/amount.ts'
 import { atomic, formatExact } from '../../money/format.ts'
 import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
 import { TextField } from '../../ui/field.tsx'
 import { FormDialog } from '../../ui/form-dialog.tsx'
 import { Facts, numeric, Panel } from '../../ui/panel.tsx'
-import { isAmount } from '../keys/key-terms.ts'
 import { forgetPaymentKey, paymentKey } from './payment-key.ts'
 
 /** An empty amount refunds all of the credit. */
@@ -81,7 +81,7 @@ export function RefundPanel({ session, wallet, balance }: { session: Session; wa
 
 function amountProblem(amount: string, credit: bigint): string | undefined {
   if (amount === '') return undefined
-  if (!isAmount(amount)) return 'Enter an amount above 0 USDC with at most six decimals.'
+  if (!isAmount(amount)) return amountError
   if (parse(amount) > credit)
     return `${formatExact(credit)} is credit. Held money can be refunded once its requests have ended.`
   return undefined

@@ -3,6 +3,7 @@ import { type FormEvent, useState } from 'react'
 import { parse } from '../../../../src/money/usdc.ts'
 import { call } from '../../api/call.ts'
 import { depositsQuery } from '../../api/queries.ts'
+import { amountError, isAmount } from '../../money/amount.ts'
 import { formatExact } from '../../money/format.ts'
 import { useAnnounce } from '../../ui/announce.tsx'
 import { Button } from '../../ui/button.tsx'
@@ -12,7 +13,6 @@ import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Notice } from '../../ui/panel.tsx'
 import { connectWallet, useWallets, type Wallet } from '../../wallet/wallet.ts'
 import { WalletButton } from '../../wallet/wallet-button.tsx'
-import { isAmount } from '../keys/key-terms.ts'
 import { Transaction } from '../requests/request-drawer.tsx'
 import { Steps } from './steps.tsx'
 import { type Chain, enterChain, readOutcome, readUsdc, sendUsdc } from './wallet-transfer.ts'
@@ -158,7 +158,7 @@ function TransferForm({
 }
 
 function amountProblem(amount: string, balance: bigint | undefined): string | undefined {
-  if (!isAmount(amount)) return 'Enter an amount above 0 USDC with at most six decimals.'
+  if (!isAmount(amount)) return amountError
   if (balance !== undefined && parse(amount) > balance) return `The wallet has ${formatExact(balance)}.`
   return undefined
 }

@@ -5,11 +5,11 @@ import { parse } from '../../../../src/money/usdc.ts'
 import { withdrawalsQuery } from '../../api/queries.ts'
 import { hasRole } from '../../api/roles.ts'
 import type { Account, Balance, Session } from '../../api/shapes.ts'
+import { amountError, isAmount } from '../../money/amount.ts'
 import { atomic, formatExact } from '../../money/format.ts'
 import { Button } from '../../ui/button.tsx'
 import { TextField } from '../../ui/field.tsx'
 import { Panel } from '../../ui/panel.tsx'
-import { isAmount } from '../keys/key-terms.ts'
 import { addressProblem } from './address.ts'
 import { type AgreedWithdrawal, ConfirmWithdrawal } from './confirm-withdrawal.tsx'
 import { usualTime } from './withdrawal-time.ts'
@@ -143,7 +143,7 @@ function checkForm(
     ownerAddress: account.owner_address,
   })
   const amount = !isAmount(form.amount)
-    ? 'Enter an amount above 0 USDC with at most six decimals.'
+    ? amountError
     : parse(form.amount) > available
       ? `${formatExact(available)} is available. Held money can be withdrawn once its requests have ended.`
       : parse(form.amount) <= feeMax

@@ -1,5 +1,6 @@
 import { changedFields } from '../../api/changed-fields.ts'
 import type { Key } from '../../api/shapes.ts'
+import { amountError, isAmount } from '../../money/amount.ts'
 
 // A key's limit, window, expiry and restrictions: conversion between form fields and the API's input.
 
@@ -56,8 +57,6 @@ export const windowWords: Readonly<Record<Window, readonly [choice: string, peri
 }
 
 export type TermsErrors = Readonly<Partial<Record<'name' | 'limit' | 'date' | 'models' | 'maxCost', string>>>
-
-const amountError = 'Enter an amount above 0 USDC with at most six decimals, such as 2.50.'
 
 export function checkTerms(form: TermsForm, nowMs: number): TermsErrors {
   return {
@@ -119,10 +118,6 @@ export function restrictionsOf(key: Pick<Key, RestrictionField>): readonly strin
     ...(key.web_tools ? [] : ['no web tools']),
     ...(ips.length === 0 ? [] : [count(ips, 'IP range')]),
   ]
-}
-
-export function isAmount(text: string): boolean {
-  return /^\d{1,12}(\.\d{1,6})?$/.test(text) && /[1-9]/.test(text)
 }
 
 function expiryOf({ expiry, date }: TermsForm, nowMs: number): string | null {

@@ -1,3 +1,4 @@
+import { parse } from '../../../../src/money/usdc.ts'
 import type { RequestFilter } from '../../api/queries.ts'
 
 // Filters are in the address, so that a view can be bookmarked, shared and returned to.
@@ -129,7 +130,7 @@ export function matches(request: Filterable, filter: RequestFilter): boolean {
     among(filter.key, request.key.id) &&
     (filter.stream === undefined || String(request.stream) === filter.stream) &&
     (filter.has_search === undefined || String(request.cost.search_calls > 0) === filter.has_search) &&
-    (filter.min_cost === undefined || BigInt(request.charged_atomic) >= atomicOf(filter.min_cost))
+    (filter.min_cost === undefined || BigInt(request.charged_atomic) >= parse(filter.min_cost))
   )
 }
 
@@ -157,9 +158,4 @@ function listOf(text: string | undefined): string[] {
 
 function flagOf(text: string | undefined): boolean | undefined {
   return text === 'true' ? true : text === 'false' ? false : undefined
-}
-
-function atomicOf(usdc: string): bigint {
-  const [whole = '0', fraction = ''] = usdc.split('.')
-  return BigInt(whole) * 1_000_000n + BigInt(fraction.padEnd(6, '0'))
 }

@@ -1,5 +1,5 @@
 import type { Account, AlertRule } from '../../api/shapes.ts'
-import { isAmount } from '../keys/key-terms.ts'
+import { amountError, isAmount } from '../../money/amount.ts'
 
 // Alert rules: conversion between form fields, the API's input, and text.
 
@@ -39,8 +39,7 @@ export function ruleFormOf({ enabled, threshold }: AlertRule): RuleForm {
 
 export function ruleProblem({ unit }: AlertRule, { enabled, threshold }: RuleForm): string | undefined {
   if (!enabled || unit === 'none') return undefined
-  if (unit === 'usdc')
-    return isAmount(threshold) ? undefined : 'Enter an amount above 0 USDC with at most six decimals, such as 2.50.'
+  if (unit === 'usdc') return isAmount(threshold) ? undefined : amountError
   return /^[1-9]\d{0,4}$/.test(threshold) ? undefined : 'Enter a whole number above 0.'
 }
 

@@ -5,6 +5,7 @@ import { changedFields } from '../../api/changed-fields.ts'
 import { invitationsQuery, membersQuery } from '../../api/queries.ts'
 import { hasRole, type Role, roles } from '../../api/roles.ts'
 import type { Member, Session } from '../../api/shapes.ts'
+import { isAmount } from '../../money/amount.ts'
 import { accountName } from '../../shell/account-menu.tsx'
 import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
@@ -14,7 +15,6 @@ import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { ShownOnceDialog } from '../../ui/shown-once-dialog.tsx'
 import { Time } from '../../ui/time.tsx'
-import { isAmount } from '../keys/key-terms.ts'
 
 const roleWords: Readonly<Record<Role, string>> = {
   viewer: 'Viewer: reads everything but secrets',
