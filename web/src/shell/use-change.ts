@@ -34,7 +34,7 @@ export function useChange<Input = void, Made = unknown>(
     mutationFn: change,
     onSuccess: (made) => announce(typeof said === 'string' ? said : said(made)),
     onError: (error, input) => {
-      if (error instanceof ApiError && /recent/.test(error.code))
+      if (error instanceof ApiError && error.code === 'recent_sign_in_required')
         askSignIn({ reason: 'recent', onDone: () => mutation.mutate(input) })
     },
     // Also after an error: the answer may have been lost after the change was made.
