@@ -773,34 +773,34 @@ comment on column events.id is 'The same for every delivery of the event. The re
 comment on column events.data is 'Amounts are text, in atomic units, under names that end in _atomic. Null for request.ended: the request never changes and is read when the event is sent.';
 
 create table webhook_endpoints (
-  partition        smallint    not null,
-  id               uuid        not null,
-  account_id       uuid        not null,
-  url              text        not null check (length(url) between 1 and 2048),
-  description      text        not null default '' check (length(description) <= 200),
-  types            text[]      not null check (cardinality(types) between 1 and 50),
-  secret           bytea       not null check (length(secret) between 24 and 64),
-  old_secret       bytea       check (length(old_secret) between 24 and 64),
-  old_secret_until timestamptz,
-  created_at       timestamptz not null default clock_timestamp(),
-  disabled_at      timestamptz,
-  disabled_reason  text        check (disabled_reason = any ('{failing,behind,gone,by_owner}')),
-  sent_to          bigint      not null,
-  due_at           timestamptz,
-  failures         integer     not null default 0 check (failures >= 0),
-  failing_since    timestamptz,
-  is_slow          boolean     not null default true,
+  partition         smallint      not null,
+  id                uuid          not null,
+  account_id        uuid          not null,
+  url               text          not null check (length(url) between 1 and 2048),
+  description       text          not null default '' check (length(description) <= 200),
+  types             text[]        not null check (cardinality(types) between 1 and 50),
+  secret            bytea         not null check (length(secret) between 24 and 64),
+  old_secrets       bytea[]       not null default '{}' check (cardinality(old_secrets) <= 10),
+  old_secrets_until timestamptz[] not null default '{}',
+  created_at        timestamptz   not null default clock_timestamp(),
+  disabled_at       timestamptz,
+  disabled_reason   text          check (disabled_reason = any ('{failing,behind,gone,by_owner}')),
+  sent_to           bigint        not null,
+  due_at            timestamptz,
+  failures          integer       not null default 0 check (failures >= 0),
+  failing_since     timestamptz,
+  is_slow           boolean       not null default true,
   primary key (partition, id),
   foreign key (partition, account_id) references accounts (partition, id),
   constraint webhook_endpoints_disabled_for_a_reason check ((disabled_at is null) = (disabled_reason is null)),
-  constraint webhook_endpoints_old_secret check ((old_secret is null) = (old_secret_until is null))
+  constraint webhook_endpoints_old_secrets check (cardinality(old_secrets) = cardinality(old_secrets_until))
 );
 create index webhook_endpoints_of_account on webhook_endpoints (account_id);
 create index webhook_endpoints_due on webhook_endpoints (due_at) where disabled_at is null and due_at is not null;
 create index webhook_endpoints_disabled on webhook_endpoints (disabled_at) where disabled_at is not null;
 comment on table  webhook_endpoints is 'Where events of an account are sent.';
 comment on column webhook_endpoints.secret is 'Key of the HMAC. Not hashed, because signing needs it. Only the response to its creation contains it.';
-comment on column webhook_endpoints.old_secret is 'Previous secret. Also signs until old_secret_until.';
+comment on column webhook_endpoints.old_secrets is 'Earlier secrets. Each also signs until its time in old_secrets_until: a second rotation must not end the secret that the receiver still has.';
 comment on column webhook_endpoints.sent_to is 'Number of the last event that was attempted. Failed events are in webhook_deliveries.';
 comment on column webhook_endpoints.due_at is 'When the deliverer checks the endpoint for events to send. Later after consecutive failures. Null: nothing to send until an event is written (`wake_endpoints`).';
 comment on column webhook_endpoints.failures is 'Number of consecutive failed attempts.';

@@ -146,7 +146,7 @@ export function renderEndpoint(endpoint: WebhookEndpoint): RenderedEndpoint {
     disabled_at: endpoint.disabledAt?.toISOString() ?? null,
     disabled_reason: endpoint.disabledReason ?? null,
     failing_since: endpoint.failingSince?.toISOString() ?? null,
-    old_secret_until: endpoint.oldSecretUntil?.toISOString() ?? null,
+    old_secrets_until: endpoint.oldSecrets.map(({ until }) => until.toISOString()),
     created_at: endpoint.createdAt.toISOString(),
   }
 }

@@ -218,12 +218,12 @@ export class Deliverer {
     const now = Date.now()
     const began = performance.now()
     const body = renderBody(endpoint, event)
-    const { secret, oldSecret, oldSecretUntil } = endpoint
-    const isOverlap = oldSecret !== undefined && oldSecretUntil!.getTime() > now
+    const oldSecrets = endpoint.oldSecrets.filter(({ until }) => until.getTime() > now)
+    const secrets = [endpoint.secret, ...oldSecrets.map(({ secret }) => secret)]
     const message = { id: formatEventId(event.eventId), timestamp: Math.floor(now / 1000), body }
     const headers = {
       'content-type': 'application/json',
-      ...signedHeaders(isOverlap ? [secret, oldSecret] : [secret], message),
+      ...signedHeaders(secrets, message),
     }
     const done = (outcome: Pick<DeliveryAttempt, 'status' | 'error' | 'answer'>): DeliveryAttempt => ({
       at: new Date(now).toISOString(),

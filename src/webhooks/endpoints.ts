@@ -15,14 +15,15 @@ export type WebhookEndpoint = AccountRef & {
   readonly description: string
   readonly types: readonly EventType[]
   readonly secret: Buffer
-  readonly oldSecret: Buffer | undefined
-  /** Until then messages are signed with both secrets. */
-  readonly oldSecretUntil: Date | undefined
+  /** Messages are signed with these too. */
+  readonly oldSecrets: readonly OldSecret[]
   readonly createdAt: Date
   readonly disabledAt: Date | undefined
   readonly disabledReason: DisabledReason | undefined
   readonly failingSince: Date | undefined
 }
+
+export type OldSecret = { readonly secret: Buffer; readonly until: Date }
 
 export type EndpointTerms = {
   readonly url: string
@@ -36,6 +37,7 @@ export type EndpointChanges = { readonly [Name in keyof EndpointTerms]?: Endpoin
 }
 
 export const endpointsPerAccountMax = 10
+const oldSecretsMax = 10
 const secretBytes = 32
 
 /** Call it in a transaction: it locks the account. The endpoint gets events from now on. */
@@ -138,22 +140,32 @@ export async function disableEndpoint(
   return true
 }
 
-/** Rotates the secret. Messages are signed with both during the overlap. Undefined when there is no such endpoint. */
+/**
+ * Rotates the secret. During the overlap messages are signed with the old one too; without an overlap all old ones end. Undefined when
+ * there is no such endpoint.
+ */
 export async function rotateSecret(
   connection: Connection,
   { partition, accountId }: AccountRef,
   id: string,
   overlapSeconds: number,
 ): Promise<Buffer | undefined> {
-  const secret = randomBytes(secretBytes)
-  const until = new Date((await readClock(connection)).getTime() + overlapSeconds * 1_000)
-  const rows = await connection.query(
-    `update webhook_endpoints
-        set secret = $4, old_secret = case when $6 then secret end, old_secret_until = case when $6 then $5::timestamptz end
-      where partition = $1 and id = $2 and account_id = $3 returning id`,
-    [partition, id, accountId, secret, until, overlapSeconds > 0],
+  const [row] = await connection.query<EndpointRow>(
+    `select ${endpointColumns} from webhook_endpoints e where partition = $1 and id = $2 and account_id = $3 for update`,
+    [partition, id, accountId],
   )
-  return rows.length === 0 ? undefined : secret
+  if (row === undefined) return undefined
+  const now = await readClock(connection)
+  const before = { secret: row.secret, until: new Date(now.getTime() + overlapSeconds * 1_000) }
+  const kept = overlapSeconds === 0 ? [] : [before, ...readEndpoint(row).oldSecrets.filter(({ until }) => until > now)]
+  if (kept.length > oldSecretsMax) throw new TooManyWebhookSecretsError()
+  const secret = randomBytes(secretBytes)
+  await connection.query(
+    `update webhook_endpoints set secret = $3, old_secrets = $4::bytea[], old_secrets_until = $5::timestamptz[]
+      where partition = $1 and id = $2`,
+    [partition, id, secret, kept.map((old) => old.secret), kept.map((old) => old.until)],
+  )
+  return secret
 }
 
 /** Call it in a transaction: it locks the account. Removes the endpoint with its deliveries. */
@@ -180,7 +192,7 @@ async function keepEventTypes(connection: Connection, { partition, accountId }: 
   ])
 }
 
-export const endpointColumns = `e.partition, e.id, e.account_id, e.url, e.description, e.types, e.secret, e.old_secret, e.old_secret_until,
+export const endpointColumns = `e.partition, e.id, e.account_id, e.url, e.description, e.types, e.secret, e.old_secrets, e.old_secrets_until,
   e.created_at, e.disabled_at, e.disabled_reason, e.failing_since`
 
 export type EndpointRow = {
@@ -191,8 +203,8 @@ export type EndpointRow = {
   readonly description: string
   readonly types: EventType[]
   readonly secret: Buffer
-  readonly old_secret: Buffer | null
-  readonly old_secret_until: Date | null
+  readonly old_secrets: Buffer[]
+  readonly old_secrets_until: Date[]
   readonly created_at: Date
   readonly disabled_at: Date | null
   readonly disabled_reason: DisabledReason | null
@@ -208,12 +220,21 @@ export function readEndpoint(row: EndpointRow): WebhookEndpoint {
     description: row.description,
     types: row.types,
     secret: row.secret,
-    oldSecret: row.old_secret ?? undefined,
-    oldSecretUntil: row.old_secret_until ?? undefined,
+    oldSecrets: row.old_secrets.map((secret, place) => ({ secret, until: row.old_secrets_until[place]! })),
     createdAt: row.created_at,
     disabledAt: row.disabled_at ?? undefined,
     disabledReason: row.disabled_reason ?? undefined,
     failingSince: row.failing_since ?? undefined,
+  }
+}
+
+class TooManyWebhookSecretsError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(
+      `This endpoint has ${oldSecretsMax} old secrets that still sign, which is the maximum. Rotate it without an overlap, which ends all of them now, or wait until one ends. Nothing was changed.`,
+      { param: 'overlap_seconds' },
+    )
   }
 }
 

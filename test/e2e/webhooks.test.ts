@@ -214,7 +214,7 @@ test('the name of a key cannot change what a message says, nor what a terminal d
   )
 })
 
-test('during a rotation messages are signed with both secrets, then with the new one alone', async (t) => {
+test('during a rotation messages are signed with the old secrets too, then with the new one alone', async (t) => {
   const client = await signInNew(suite.service)
   const receiver = await startReceiver(t)
   const { id, secret: old } = await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
@@ -224,13 +224,28 @@ test('during a rotation messages are signed with both secrets, then with the new
   const [both] = receiver.received
   assert.equal(String(both!.headers['webhook-signature']).split(' ').length, 2)
   assert.deepEqual([verify(old, both!).type, verify(secret, both!).type], ['webhook.test', 'webhook.test'])
+  // Rotated again, because the answer was lost: the receiver still has the first secret.
+  const { secret: newest } = await client.post(`/api/webhooks/${id}/rotate`, {})
+  await client.post(`/api/webhooks/${id}/test`)
+  await deliver()
+  for (const one of [old, secret, newest]) verify(one, receiver.received[1]!)
   await suite.service.database.query(
-    `update webhook_endpoints set old_secret_until = now() - interval '1 second' where old_secret is not null`,
+    `update webhook_endpoints set old_secrets_until = array[now() + interval '1 hour', now() - interval '1 second'] where id = $1`,
+    [id],
   )
   await client.post(`/api/webhooks/${id}/test`)
   await deliver()
-  verify(secret, receiver.received[1]!)
-  assert.throws(() => verify(old, receiver.received[1]!))
+  for (const one of [secret, newest]) verify(one, receiver.received[2]!)
+  assert.throws(() => verify(old, receiver.received[2]!))
+  const { secret: only } = await client.post(`/api/webhooks/${id}/rotate`, { overlap_seconds: 0 })
+  await client.post(`/api/webhooks/${id}/test`)
+  await deliver()
+  verify(only, receiver.received[3]!)
+  assert.equal(String(receiver.received[3]!.headers['webhook-signature']).split(' ').length, 1)
+  for (let count = 0; count < 10; count += 1) await client.post(`/api/webhooks/${id}/rotate`, {})
+  assert.deepEqual(await client.refusal('POST', `/api/webhooks/${id}/rotate`, {}), [400, 'invalid_value'])
+  const [endpoint] = (await client.get('/api/webhooks')).data
+  assert.equal(endpoint.old_secrets_until.length, 10)
 })
 
 test('an account neither sees nor touches the webhooks of another', async (t) => {

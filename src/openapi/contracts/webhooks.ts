@@ -32,7 +32,9 @@ const endpoint = z
     failing_since: instant
       .nullable()
       .meta({ description: 'First of the failed attempts in a row; null after a success' }),
-    old_secret_until: instant.nullable().meta({ description: 'Until then messages have two signatures' }),
+    old_secrets_until: z.array(instant).meta({
+      description: 'When each old secret ends. Until then messages also have its signature; the newest comes first',
+    }),
     created_at: instant,
   })
   .meta({ id: 'Webhook' })
@@ -123,7 +125,8 @@ export const webhookContracts = {
     operation: 'rotateWebhook',
     method: 'POST',
     path: '/api/webhooks/{id}/rotate',
-    summary: 'Rotate the secret of a webhook endpoint. Messages are signed with both for another `overlap_seconds`',
+    summary:
+      'Rotate the secret of a webhook endpoint. Messages are signed with the old one too for another `overlap_seconds`',
     access: 'session',
     role: 'admin',
     scope: 'webhooks:write',
