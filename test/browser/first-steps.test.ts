@@ -105,7 +105,7 @@ test('the printed link signs in once, by opening it', async () => {
   assert.equal(await other.getByRole('heading', { level: 1 }).textContent(), 'Sign in')
 })
 
-test('a wallet shows the text it is to sign, then signs in; one that declines sends nothing', async () => {
+test('a wallet shows the text it is to sign, then signs in, also when the text became too old; one that declines sends nothing', async () => {
   const page = await dashboard.open()
   const account = await installWallet(page)
   await page.goto(`${dashboard.origin}/login`)
@@ -114,6 +114,20 @@ test('a wallet shows the text it is to sign, then signs in; one that declines se
   assert.ok(text!.includes(account.address) && text!.startsWith(new URL(dashboard.origin).host))
   await page.getByRole('button', { name: 'Sign in with Test Wallet' }).click()
   await atOverview(page)
+
+  const late = await dashboard.open()
+  await late.clock.install()
+  await installWallet(late)
+  await late.goto(`${dashboard.origin}/login`)
+  await late.getByRole('button', { name: 'Test Wallet' }).click()
+  const tooOld = await late.getByTestId('siwe-text').textContent()
+  const nonce = /Nonce: (\w+)/.exec(tooOld!)![1]
+  await dashboard.database.query('update sign_in_challenges set expires_at = clock_timestamp() where nonce = $1', [
+    nonce,
+  ])
+  await late.clock.fastForward('05:01')
+  await late.getByRole('button', { name: 'Sign in with Test Wallet' }).click()
+  await atOverview(late)
 
   const declining = await dashboard.open()
   await installWallet(declining, { refuses: true })
@@ -163,7 +177,11 @@ test('when a session ends, sign-in opens over the page, and typed text stays', a
   await page.getByRole('dialog', { name: 'Create a key' }).getByLabel('Name').fill('Half typed')
   await page.clock.fastForward('06:00')
   await page.context().clearCookies()
-  await page.getByRole('dialog', { name: 'Create a key' }).getByRole('button', { name: 'Create key' }).click()
+  // Not with the mouse: the page may have read its data again and learned of the end, and then the sign-in covers the button.
+  await page
+    .getByRole('dialog', { name: 'Create a key' })
+    .getByRole('button', { name: 'Create key' })
+    .dispatchEvent('click')
   const again = page.getByRole('dialog', { name: 'Your session has ended' })
   await again.getByRole('button', { name: 'Continue as local developer' }).click()
   await again.waitFor({ state: 'detached' })

@@ -2,20 +2,24 @@ import { ApiError, call } from '../../api/call.ts'
 import type { Account, Session } from '../../api/shapes.ts'
 import { askWallet, connectWallet, type Wallet, WalletError } from '../../wallet/wallet.ts'
 
-export type SignInMessage = { readonly address: string; readonly text: string }
+export type SignInMessage = { readonly address: string; readonly text: string; readonly preparedMs: number }
+
+/** The service takes a text for this long. */
+const textMsMax = 5 * 60_000
 
 /** Asks the wallet for its address and the service for the text to be signed by it. */
 export async function prepareMessage(wallet: Wallet): Promise<SignInMessage> {
   const address = await connectWallet(wallet)
-  return { address, text: await messageFor(address) }
+  return prepareFor(address)
 }
 
-async function messageFor(address: string): Promise<string> {
+async function prepareFor(address: string): Promise<SignInMessage> {
+  const preparedMs = Date.now()
   const { message } = await call('createNonce', { body: { address } })
   // A text that names another site must never be signed here.
   if (!message.startsWith(`${window.location.host} wants you to sign in`))
     throw new WalletError(`The text to sign does not name ${window.location.host}. Nothing was signed.`)
-  return message
+  return { address, text: message, preparedMs }
 }
 
 /** Has a wallet of the account sign where its withdrawals go. */
@@ -31,13 +35,13 @@ export async function confirmOwnerWithWallet(wallet: Wallet, account: Account, o
   return { message, signature: await sign(wallet, { address, text: message }) }
 }
 
-export async function sign(wallet: Wallet, { address, text }: SignInMessage): Promise<string> {
+export async function sign(wallet: Wallet, { address, text }: Omit<SignInMessage, 'preparedMs'>): Promise<string> {
   const bytes = new TextEncoder().encode(text)
   const hex = `0x${Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')}`
   return (await askWallet(wallet, 'personal_sign', [hex, address])) as string
 }
 
-/** Signs in; a text that has expired meanwhile is renewed and signed once more. */
+/** Signs in. When the text became too old before it was signed, a new one is signed once more. */
 export async function signInWithWallet(wallet: Wallet, prepared: SignInMessage, invitation?: string): Promise<Session> {
   const submit = async (message: SignInMessage) =>
     call('signInWithWallet', {
@@ -50,11 +54,8 @@ export async function signInWithWallet(wallet: Wallet, prepared: SignInMessage, 
   try {
     return await submit(prepared)
   } catch (error) {
-    if (!(error instanceof ApiError) || !isExpired(error)) throw error
-    return submit({ ...prepared, text: await messageFor(prepared.address) })
+    const isTooOld = Date.now() - prepared.preparedMs >= textMsMax
+    if (!(error instanceof ApiError) || error.code !== 'sign_in_failed' || !isTooOld) throw error
+    return submit(await prepareFor(prepared.address))
   }
-}
-
-function isExpired({ code, message }: ApiError): boolean {
-  return /expired/.test(code) || /expired/i.test(message)
 }
