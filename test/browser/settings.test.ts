@@ -162,6 +162,15 @@ test('a new webhook shows its secret once, and a test event is sent, delivered a
   await page.keyboard.press('Escape')
 
   const url = await panel.locator('li .num').first().innerText()
+  await panel.getByRole('button', { name: 'Rotate secret' }).click()
+  const rotation = page.getByRole('dialog', { name: 'Rotate secret' })
+  await page.route('**/rotate', (route) => route.fetch().then(() => route.abort()), { times: 1 })
+  await rotation.getByRole('button', { name: 'Rotate secret' }).click()
+  await rotation.getByText('The secret may have been rotated').waitFor()
+  await rotation.getByRole('button', { name: 'Rotate secret' }).click()
+  await secret.getByRole('button', { name: 'Copy' }).click()
+  await secret.getByRole('button', { name: 'Done' }).click()
+
   const removal = page.getByRole('dialog', { name: 'Remove webhook' })
   await panel.getByRole('button', { name: `Remove ${url}` }).click()
   await removal.getByText(url).waitFor()

@@ -110,7 +110,12 @@ function Decision({ login }: { login: DeviceLogin }) {
           ]}
         />
         <TermsFields form={form} errors={tried ? checkTerms(form, Date.now()) : {}} onChange={setForm} />
-        {answer.error !== null && <ErrorPanel error={answer.error} />}
+        {answer.error !== null && (
+          <ErrorPanel
+            error={answer.error}
+            ifMade="Your answer may have arrived. Reload the page to see whether the machine is connected."
+          />
+        )}
         <div className="flex flex-wrap gap-2">
           <Button variant="primary" type="submit" busy={answer.isPending}>
             Create key and connect

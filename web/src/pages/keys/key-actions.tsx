@@ -24,8 +24,11 @@ export function KeyActions({ apiKey, onIssued }: { apiKey: Key; onIssued: (issue
   const [action, setAction] = useState<Action>()
   const mayChange = useRole('developer')
   const disable = useChange(
-    () => call('updateKey', { parameters: { id: apiKey.id }, body: { disabled: apiKey.status !== 'disabled' } }),
-    apiKey.status === 'disabled' ? 'Key enabled.' : 'Key disabled.',
+    async (disabled: boolean) => {
+      await call('updateKey', { parameters: { id: apiKey.id }, body: { disabled } })
+      return disabled
+    },
+    (disabled) => (disabled ? 'Key disabled.' : 'Key enabled.'),
   )
   if (apiKey.status === 'revoked' || !mayChange) return null
   const close = () => setAction(undefined)
@@ -62,7 +65,7 @@ export function KeyActions({ apiKey, onIssued }: { apiKey: Key; onIssued: (issue
               className={menuItemClass}
               onClick={() => {
                 closeMenu()
-                disable.mutate()
+                disable.mutate(apiKey.status !== 'disabled')
               }}
             >
               <Icon name="stopped" /> {apiKey.status === 'disabled' ? 'Enable' : 'Disable'}

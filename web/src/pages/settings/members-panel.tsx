@@ -289,7 +289,7 @@ function Leave({ session }: { session: Session }) {
           title={`Leave ${accountName(session)}`}
           action="Leave account"
           variant="danger"
-          change={leave}
+          change={{ ...leave, isPending: leave.isPending || leave.isSuccess }}
           onClose={() => setIsLeaving(false)}
         >
           Your sessions in this account end, and your keys and the secrets of other keys that you rotated are revoked.

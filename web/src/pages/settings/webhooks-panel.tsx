@@ -51,10 +51,6 @@ const disabledWords: Readonly<Record<NonNullable<Webhook['disabled_reason']>, st
   by_owner: 'Disabled by you.',
 }
 
-/** A rotation keeps only the secret before it: a second one ends the secret that the server still has. */
-const ifRotated =
-  'The secret may have been rotated, but the new one cannot be shown any more. Rotate again to get one. The secret that your server has may then stop working immediately.'
-
 /** Webhook endpoints of the account and their deliveries. */
 export function WebhooksPanel() {
   const webhooks = useQuery(webhooksQuery)
@@ -104,21 +100,23 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
   const { id, url, status, disabled_reason: reason, failing_since: failingSince } = webhook
   const parameters = { id }
   const [showsLog, setShowsLog] = useState(false)
-  const [isRemoving, setIsRemoving] = useState(false)
+  const [asked, setAsked] = useState<'rotate' | 'remove'>()
+  const close = () => setAsked(undefined)
   const test = useChange(async () => {
     await call('testWebhook', { parameters })
     setShowsLog(true)
   }, 'Test event sent.')
   const rotate = useChange(async () => {
     const made = await call('rotateWebhook', { parameters, body: {} })
+    close()
     onSecret(made.secret)
   }, 'Secret rotated. Messages are signed with both secrets for 24 hours.')
   const toggle = useChange((enabled: boolean) => call('updateWebhook', { parameters, body: { enabled } }), 'Saved.')
   const remove = useChange(async () => {
     await call('removeWebhook', { parameters })
-    setIsRemoving(false)
+    close()
   }, 'Webhook removed.')
-  const error = test.error ?? rotate.error ?? toggle.error
+  const error = test.error ?? toggle.error
   const isEnabled = status === 'enabled'
   return (
     <li className="min-w-0">
@@ -141,25 +139,33 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
             Send test
           </Button>
         )}
-        <Button small variant="quiet" onClick={() => rotate.mutate()} busy={rotate.isPending}>
+        <Button small variant="quiet" onClick={() => setAsked('rotate')}>
           Rotate secret
         </Button>
         <Button small variant="quiet" onClick={() => toggle.mutate(!isEnabled)} busy={toggle.isPending}>
           {isEnabled ? 'Disable' : 'Enable'}
         </Button>
-        <Button small variant="quiet" onClick={() => setIsRemoving(true)}>
+        <Button small variant="quiet" onClick={() => setAsked('remove')}>
           Remove<span className="sr-only"> {url}</span>
         </Button>
       </span>
-      {error !== null && <ErrorPanel error={error} ifMade={error === rotate.error ? ifRotated : undefined} />}
-      {isRemoving && (
+      {error !== null && <ErrorPanel error={error} />}
+      {asked === 'rotate' && (
         <FormDialog
-          title="Remove webhook"
-          action="Remove webhook"
-          variant="danger"
-          change={remove}
-          onClose={() => setIsRemoving(false)}
+          title="Rotate secret"
+          action="Rotate secret"
+          change={rotate}
+          onClose={close}
+          ifMade="The secret may have been rotated, but the new one cannot be shown any more. Rotate again to get one."
         >
+          <p>
+            <span className="num">{url}</span> gets a new secret, shown once. For 24 hours messages are signed with the
+            old one too.
+          </p>
+        </FormDialog>
+      )}
+      {asked === 'remove' && (
+        <FormDialog title="Remove webhook" action="Remove webhook" variant="danger" change={remove} onClose={close}>
           <p>
             No more events are sent to <span className="num">{url}</span>. Its secret and its list of deliveries are
             deleted, and events that wait to be sent are lost. To stop only for a while, disable it instead.
