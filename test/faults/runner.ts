@@ -43,8 +43,9 @@ const leaseMs = 2_000
 const checkpointMs = 60
 const drainMs = 5_000
 const exitMsMax = drainMs + 10_000
-const endedMsMax = 60_000
-// Holds of a dead node end once another node has been up for longer than a lease. On a slow machine, faults come faster than that.
+// Holds of a dead node end once another node has been up for longer than a lease. On a slow machine, faults come faster than that and
+// starts take a minute: what counts is how long a node has been up.
+const endedUpMsMax = 60_000
 const calmAfterMs = 10_000
 const faultMsMax = 30_000
 const momentMsMax = 10_000
@@ -131,7 +132,7 @@ class Round {
       random: this.#random.branch(),
       apiKeys,
       address: (random) => {
-        const open = this.#slots.filter((slot) => slot.takesRequests)
+        const open = this.#slots.filter(({ upSinceMs }) => upSinceMs !== undefined)
         return open.length === 0 ? undefined : random.pick(open).address(random)
       },
       tokenMs: pace.tokenMs,
@@ -268,14 +269,14 @@ class Round {
 
   /** Suspends the node until other nodes have ended its holds, then resumes it. */
   async #pause(slot: Slot, node: NodeProcess): Promise<void> {
-    slot.takesRequests = false
+    slot.upSinceMs = undefined
     node.signal('SIGSTOP')
     try {
       await sleep(leaseMs)
       await this.#allEnded(node.id)
     } finally {
       node.signal('SIGCONT')
-      slot.takesRequests = true
+      slot.upSinceMs = Date.now()
     }
   }
 
@@ -363,10 +364,11 @@ class Round {
     try {
       for (;;) {
         const open = await retryUntilConnected(() => findOpenHolds(this.#database, node))
-        const passedMs = Date.now() - fromMs
+        const now = Date.now()
+        const passedMs = now - fromMs
         this.#slowestEndMs = Math.max(this.#slowestEndMs, passedMs)
         if (open.length === 0) return
-        if (passedMs > endedMsMax)
+        if (this.#slots.some(({ upSinceMs = now }) => now - Math.max(upSinceMs, fromMs) > endedUpMsMax))
           throw new Error(`${open.length} holds of ${node ?? 'the nodes'} have not ended in ${passedMs} ms`)
         if (!isLate && passedMs > calmAfterMs) {
           isLate = true

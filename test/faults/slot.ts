@@ -27,8 +27,8 @@ export class Slot {
   readonly back: TcpProxy
   /** The current process. */
   node: NodeProcess | undefined
-  /** Whether clients are sent here. */
-  takesRequests = false
+  /** Since when the current process runs and clients are sent here; undefined without one, and while it is paused. */
+  upSinceMs: number | undefined
   readonly #options: SlotOptions
   #folders = 0
   #closed: Promise<unknown> | undefined
@@ -59,7 +59,7 @@ export class Slot {
       const node = await startNode(await this.#settings(failpoint))
       if (isRunning(node)) {
         this.node = node
-        this.takesRequests = true
+        this.upSinceMs = Date.now()
       }
       if (this.#closed !== undefined) {
         if (isRunning(node)) node.signal('SIGKILL')
@@ -80,7 +80,7 @@ export class Slot {
 
   /** The process has ended, or is about to. */
   vacate(): void {
-    this.takesRequests = false
+    this.upSinceMs = undefined
     this.node = undefined
   }
 
