@@ -141,7 +141,7 @@ export async function disableEndpoint(
 }
 
 /**
- * Rotates the secret. During the overlap messages are signed with the old one too; without an overlap all old ones end. Undefined when
+ * Rotates the secret. Call it in a transaction that has locked the account: on Citus only that lock keeps the row's shard in place. During the overlap messages are signed with the old one too; without an overlap all old ones end. Undefined when
  * there is no such endpoint.
  */
 export async function rotateSecret(
@@ -151,7 +151,7 @@ export async function rotateSecret(
   overlapSeconds: number,
 ): Promise<Buffer | undefined> {
   const [row] = await connection.query<EndpointRow>(
-    `select ${endpointColumns} from webhook_endpoints e where partition = $1 and id = $2 and account_id = $3 for update`,
+    `select ${endpointColumns} from webhook_endpoints e where partition = $1 and id = $2 and account_id = $3`,
     [partition, id, accountId],
   )
   if (row === undefined) return undefined

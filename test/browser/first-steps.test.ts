@@ -125,7 +125,12 @@ test('a wallet shows the text it is to sign, then signs in, also when the text b
   await dashboard.database.query('update sign_in_challenges set expires_at = clock_timestamp() where nonce = $1', [
     nonce,
   ])
-  await late.clock.fastForward('05:01')
+  // While the wallet asks.
+  const pass = async (route: Route) => {
+    await late.clock.setSystemTime(Date.now() + 301_000)
+    await route.continue()
+  }
+  await late.route('**/api/auth/wallet', pass, { times: 1 })
   await late.getByRole('button', { name: 'Sign in with Test Wallet' }).click()
   await atOverview(late)
 
@@ -232,7 +237,7 @@ test('the secret of a new or rotated key stays in sight until it was copied: on 
   await page.getByRole('button', { name: 'Rotate' }).click()
   const rotate = page.getByRole('dialog', { name: 'Rotate Kept' })
   await rotate.getByRole('button', { name: 'Rotate key' }).click()
-  await rotate.getByText('the old one may stop working. Rotate again to get one.').waitFor()
+  await rotate.getByText('the old secret may stop working. Rotate the key again to get a new secret.').waitFor()
   await rotate.getByRole('button', { name: 'Rotate key' }).click()
   await rotate.locator('button[aria-busy=true]').waitFor()
   for (const _ of [1, 2]) await page.keyboard.press('Escape')

@@ -20,19 +20,21 @@ const changed = [
 ]
 
 /**
- * Makes a change to the account and announces `said`. If the change needs a recent sign-in, opens the sign-in and then
+ * Makes a change to the account and announces `said`; leave it out when a dialog says it. If the change needs a recent sign-in, opens the sign-in and then
  * continues.
  */
 export function useChange<Input = void, Made = unknown>(
   change: (input: Input) => Promise<Made>,
-  said: string | ((made: Made) => string),
+  said?: string | ((made: Made) => string),
 ) {
   const client = useQueryClient()
   const announce = useAnnounce()
   const askSignIn = useAskSignIn()
   const mutation = useMutation({
     mutationFn: change,
-    onSuccess: (made) => announce(typeof said === 'string' ? said : said(made)),
+    onSuccess: (made) => {
+      if (said !== undefined) announce(typeof said === 'string' ? said : said(made))
+    },
     onError: (error, input) => {
       if (error instanceof ApiError && error.code === 'recent_sign_in_required')
         askSignIn({ reason: 'recent', onDone: () => mutation.mutate(input) })

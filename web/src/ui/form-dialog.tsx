@@ -1,4 +1,4 @@
-import { type FormEvent, type ReactNode, useId } from 'react'
+import { type FormEvent, type KeyboardEvent, type ReactNode, useId } from 'react'
 import { Button } from './button.tsx'
 import { Dialog } from './dialog.tsx'
 import { ErrorPanel } from './loaded.tsx'
@@ -42,6 +42,10 @@ export function FormDialog({
     event.preventDefault()
     onSubmit()
   }
+  // Browsers differ: some submit the form. The first field may be a select, and the change may end a secret.
+  const ignoreEnterInSelect = (event: KeyboardEvent) => {
+    if (event.key === 'Enter' && event.target instanceof HTMLSelectElement) event.preventDefault()
+  }
   return (
     <Dialog
       title={title}
@@ -60,7 +64,13 @@ export function FormDialog({
         </>
       }
     >
-      <form id={formId} onSubmit={submit} noValidate className="flex flex-col gap-4 wrap-anywhere">
+      <form
+        id={formId}
+        onSubmit={submit}
+        onKeyDown={ignoreEnterInSelect}
+        noValidate
+        className="flex flex-col gap-4 wrap-anywhere"
+      >
         {typeof children === 'string' ? <p>{children}</p> : children}
         {change.error !== null && <ErrorPanel error={change.error} ifMade={ifMade} />}
       </form>

@@ -66,7 +66,7 @@ export function EmptyState({ title, children, action }: { title: string; childre
 
 /** A value for `Facts` in the typeface of amounts and addresses. */
 export function numeric(text: string): ReactNode {
-  return <span className="num break-all">{text}</span>
+  return <span className="num wrap-anywhere">{text}</span>
 }
 
 /** Label and value in two columns, as on a statement. */

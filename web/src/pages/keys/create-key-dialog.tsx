@@ -15,7 +15,7 @@ export function CreateKeyDialog({ onClose, onIssued }: Props) {
   const create = useChange(async () => {
     const apiKey = await call('createKey', { body: termsBody(form, Date.now()) })
     onIssued({ title: 'Key created', apiKey })
-  }, 'Key created.')
+  })
   const submit = () => {
     setTried(true)
     if (Object.keys(errors).length === 0) create.mutate()

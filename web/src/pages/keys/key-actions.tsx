@@ -13,7 +13,7 @@ import { ErrorPanel } from '../../ui/loaded.tsx'
 import { menuItemClass, Popover } from '../../ui/menu.tsx'
 import { isSameName } from '../../ui/same-name.ts'
 import { RequestList } from '../requests/request-list.tsx'
-import { checkTerms, ifKeyRotated, termsChanges, termsOf } from './key-terms.ts'
+import { checkTerms, ifKeyRotated, overlaps, termsChanges, termsOf } from './key-terms.ts'
 import type { IssuedKey } from './secret-dialog.tsx'
 import { TermsFields } from './terms-fields.tsx'
 
@@ -106,13 +106,6 @@ function EditDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
   )
 }
 
-const overlaps = [
-  ['0', 'Immediately'],
-  ['3600', 'After 1 hour'],
-  ['86400', 'After 24 hours'],
-  ['604800', 'After 7 days'],
-] as const
-
 type RotateProps = { apiKey: Key; onClose: () => void; onIssued: (issued: IssuedKey) => void }
 
 function RotateDialog({ apiKey, onClose, onIssued }: RotateProps) {
@@ -122,7 +115,7 @@ function RotateDialog({ apiKey, onClose, onIssued }: RotateProps) {
     const rotated = await call('rotateKey', { parameters: { id: apiKey.id }, body })
     onClose()
     onIssued({ title: 'Key rotated', apiKey: rotated })
-  }, 'Key rotated.')
+  })
   return (
     <FormDialog
       title={`Rotate ${apiKey.name}`}

@@ -10,7 +10,15 @@ export const ifKeyMade =
 
 /** What a failed rotation says when its answer was lost. */
 export const ifKeyRotated =
-  'The key may have been rotated. Its new secret cannot be shown any more, and the old one may stop working. Rotate again to get one.'
+  'The key may have been rotated. Its new secret cannot be shown any more, and the old secret may stop working. Rotate the key again to get a new secret.'
+
+/** When an old secret ends after a rotation: seconds, and how a form says it. */
+export const overlaps = [
+  ['0', 'Immediately'],
+  ['3600', 'After 1 hour'],
+  ['86400', 'After 24 hours'],
+  ['604800', 'After 7 days'],
+] as const
 
 export type Window = Key['limit_window']
 /** `keep` is for an existing key: its expiry does not change and is not sent. */

@@ -6,13 +6,14 @@ import type { Webhook, WebhookDelivery } from '../../api/shapes.ts'
 import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
-import { Checkbox, TextField } from '../../ui/field.tsx'
+import { Checkbox, SelectField, TextField } from '../../ui/field.tsx'
 import { FormDialog } from '../../ui/form-dialog.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { ShownOnceDialog } from '../../ui/shown-once-dialog.tsx'
 import { type Mark, StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
+import { overlaps } from '../keys/key-terms.ts'
 
 type EventType = Webhook['types'][number]
 
@@ -106,11 +107,6 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
     await call('testWebhook', { parameters })
     setShowsLog(true)
   }, 'Test event sent.')
-  const rotate = useChange(async () => {
-    const made = await call('rotateWebhook', { parameters, body: {} })
-    close()
-    onSecret(made.secret)
-  }, 'Secret rotated. Messages are signed with both secrets for 24 hours.')
   const toggle = useChange((enabled: boolean) => call('updateWebhook', { parameters, body: { enabled } }), 'Saved.')
   const remove = useChange(async () => {
     await call('removeWebhook', { parameters })
@@ -150,20 +146,7 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
         </Button>
       </span>
       {error !== null && <ErrorPanel error={error} />}
-      {asked === 'rotate' && (
-        <FormDialog
-          title="Rotate secret"
-          action="Rotate secret"
-          change={rotate}
-          onClose={close}
-          ifMade="The secret may have been rotated, but the new one cannot be shown any more. Rotate again to get one."
-        >
-          <p>
-            <span className="num">{url}</span> gets a new secret, shown once. For 24 hours messages are signed with the
-            old one too.
-          </p>
-        </FormDialog>
-      )}
+      {asked === 'rotate' && <RotateSecretDialog webhook={webhook} onClose={close} onSecret={onSecret} />}
       {asked === 'remove' && (
         <FormDialog title="Remove webhook" action="Remove webhook" variant="danger" change={remove} onClose={close}>
           <p>
@@ -174,6 +157,38 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
       )}
       {showsLog && <DeliveriesDialog webhook={webhook} onClose={() => setShowsLog(false)} />}
     </li>
+  )
+}
+
+type RotateProps = { webhook: Webhook; onClose: () => void; onSecret: (secret: string) => void }
+
+function RotateSecretDialog({ webhook: { id, url }, onClose, onSecret }: RotateProps) {
+  const [overlap, setOverlap] = useState('86400')
+  const rotate = useChange(async () => {
+    const made = await call('rotateWebhook', { parameters: { id }, body: { overlap_seconds: Number(overlap) } })
+    onClose()
+    onSecret(made.secret)
+  }, 'Secret rotated.')
+  return (
+    <FormDialog
+      title="Rotate secret"
+      action="Rotate secret"
+      change={rotate}
+      onClose={onClose}
+      ifMade="The secret may have been rotated, but the new one cannot be shown any more. Rotate it again to get a new secret."
+    >
+      <p>
+        <span className="num">{url}</span> gets a new secret, shown once. Until old secrets end, messages are signed
+        with them too.
+      </p>
+      <SelectField label="Old secret ends" value={overlap} onChange={({ target }) => setOverlap(target.value)}>
+        {overlaps.map(([value, words]) => (
+          <option key={value} value={value}>
+            {value === '0' ? 'Immediately, with all older ones' : words}
+          </option>
+        ))}
+      </SelectField>
+    </FormDialog>
   )
 }
 

@@ -41,7 +41,7 @@ export async function sign(wallet: Wallet, { address, text }: Omit<SignInMessage
   return (await askWallet(wallet, 'personal_sign', [hex, address])) as string
 }
 
-/** Signs in. When the text became too old before it was signed, a new one is signed once more. */
+/** Signs in. A text that has become too old is renewed, also when that happens while the wallet asks: then it asks once more. */
 export async function signInWithWallet(wallet: Wallet, prepared: SignInMessage, invitation?: string): Promise<Session> {
   const submit = async (message: SignInMessage) =>
     call('signInWithWallet', {
@@ -51,11 +51,12 @@ export async function signInWithWallet(wallet: Wallet, prepared: SignInMessage, 
         ...(invitation !== undefined && { invitation }),
       },
     })
+  const isTooOld = () => Date.now() - prepared.preparedMs >= textMsMax
+  if (isTooOld()) return submit(await prepareFor(prepared.address))
   try {
     return await submit(prepared)
   } catch (error) {
-    const isTooOld = Date.now() - prepared.preparedMs >= textMsMax
-    if (!(error instanceof ApiError) || error.code !== 'sign_in_failed' || !isTooOld) throw error
+    if (!(error instanceof ApiError) || error.code !== 'sign_in_failed' || !isTooOld()) throw error
     return submit(await prepareFor(prepared.address))
   }
 }
