@@ -90,7 +90,7 @@ test('a depositor withdraws less than the minimum once in 12 hours', async (t) =
   assert.equal((await post(1n)).status, 201)
 })
 
-test('many orders of one depositor do not delay those of another', async (t) => {
+test('many intents of one depositor do not delay those of another', async (t) => {
   const bench = await openBench(t)
   const proxy = await startRpcProxy(t, bench.chain.url)
   const url = await openFunded(bench, { chainRpcUrl: proxy.url })

@@ -14,10 +14,10 @@ export type Payout = {
   readonly feeMax: Usdc
   readonly recipient: string
   readonly state: WithdrawalState
-  /** How often the order was submitted. */
+  /** How often the intent was submitted. */
   readonly attempts: number
   readonly gatewayId: string | undefined
-  /** Set before the order may have been submitted. */
+  /** Set before the intent may have been submitted. */
   readonly signature: Hex | undefined
 }
 

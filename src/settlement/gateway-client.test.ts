@@ -51,7 +51,7 @@ function withdrawal(gateway: CircleGateway, value = 1_000n) {
   gateway.deposit(address, value + intent.maxFee)
   return {
     address,
-    order: (gatewayClient: GatewayClient) =>
+    submit: (gatewayClient: GatewayClient) =>
       gatewayClient.withdraw(intent, signDigest(burnIntentDigest(intent), privateKey)),
   }
 }
@@ -106,13 +106,13 @@ for (const fault of [...beforeFaults, ...afterFaults]) {
 
   test(`a withdrawal that meets ${fault} has an unknown end, and asked again it is paid once`, async (t) => {
     const { gatewayClient, gateway } = await openGatewayClient(t, fault)
-    const { order } = withdrawal(gateway)
+    const { submit } = withdrawal(gateway)
     gateway.faults = () => fault
-    assert.equal((await order(gatewayClient)).state, 'unknown')
+    assert.equal((await submit(gatewayClient)).state, 'unknown')
     gateway.faults = () => undefined
     const patient = createGatewayClient({ url: gateway.url, domain: terms.gatewayDomain })
     atEnd(t, () => patient.close())
-    assert.equal((await order(patient)).state, 'received')
+    assert.equal((await submit(patient)).state, 'received')
     assert.equal(gateway.withdrawals.size, 1)
   })
 
@@ -130,11 +130,11 @@ for (const fault of [...beforeFaults, ...afterFaults]) {
 test('a withdrawal that is refused says why, and one that failed too', async (t) => {
   const { gatewayClient, gateway } = await openGatewayClient(t)
   gateway.withdrawalRefusals.push('Burn intent is not supported')
-  assert.deepEqual(await withdrawal(gateway).order(gatewayClient), {
+  assert.deepEqual(await withdrawal(gateway).submit(gatewayClient), {
     state: 'failed',
     reason: 'Burn intent is not supported',
   })
-  const answer = await withdrawal(gateway).order(gatewayClient)
+  const answer = await withdrawal(gateway).submit(gatewayClient)
   gateway.failWithdrawals()
   const failed = await gatewayClient.withdrawal(answer.state === 'received' ? answer.id : '')
   assert.deepEqual(failed, { state: 'failed', transactionHash: undefined, reason: 'MINT_FAILED', fee: 0n })
@@ -146,6 +146,6 @@ test('the maximum cost of a withdrawal is reported beforehand, and its actual co
   gateway.fee = 12_345n
   const { intent } = withdrawalRequest(randomUUID(), randomUUID())
   assert.equal(await gatewayClient.estimateFee(intent), 30_000n)
-  const answer = await withdrawal(gateway).order(gatewayClient)
+  const answer = await withdrawal(gateway).submit(gatewayClient)
   assert.equal((await gatewayClient.withdrawal(answer.state === 'received' ? answer.id : ''))?.fee, 12_345n)
 })

@@ -13,7 +13,7 @@ export type FeeParts = {
   readonly onAlarm: (what: string, details: object) => void
 }
 
-// The fee may rise between order and signature. The unused part is refunded, so a quarter more costs the customer nothing.
+// The fee may rise between request and signature. The unused part is refunded, so a quarter more costs the customer nothing.
 const headroom = 4n
 
 /** Reads the gateway's current fee and stores it for new withdrawals. */

@@ -90,7 +90,7 @@ for (const fault of everyFault) {
 }
 
 // Two machines with `jobs`: the first hands a payment in and dies before it writes so, and the other has the next epoch.
-test('a payment that was handed in before the epoch was raised is not made a second time under the new one', async () => {
+test('a payment that was submitted before the epoch was raised is not made a second time under the new one', async () => {
   const { database, parts } = bench
   const account = await bench.openAccount(10_000n)
   await pay(bench, account, 1_000n, 1_000n)
@@ -108,7 +108,7 @@ test('a payment that was handed in before the epoch was raised is not made a sec
   )
 })
 
-test('while the gateway cannot say what it has, nothing is handed in again', async () => {
+test('while the gateway cannot say what it has, nothing is submitted again', async () => {
   const account = await bench.openAccount(10_000n)
   await pay(bench, account, 1_000n, 200n)
   bench.gateway.faults = (call) => (call.includes('settle') ? 'hung up' : 'unavailable')
@@ -178,7 +178,7 @@ test('what a payment that failed has covered is in the next one, under a new num
   await assertSettled(bench, [account])
 })
 
-test('a payment that the gateway has lost is handed in again under the same nonce', async () => {
+test('a payment that the gateway has lost is submitted again under the same nonce', async () => {
   const account = await bench.openAccount(10_000n)
   await pay(bench, account, 1_000n, 200n)
   await settleOnce(bench)

@@ -235,7 +235,7 @@ test('what is given back after it was paid is paid back by the seller when every
   await bench.funds.withdraw(account, id, fromAtomic(10_000n))
   await assertSolvent('withdrawal requested')
   await settleOnce(bench)
-  await assertSolvent('handed in')
+  await assertSolvent('submitted')
   assert.deepEqual((await paymentsOf(bench, account)).at(-1), ['received', 2n, 2n, -3_000n])
   const state = async () => (await findWithdrawal(bench.database, account.partition, account.id, id))!.state
   assert.equal(await state(), 'requested', 'the money is not there yet')
@@ -246,7 +246,7 @@ test('what is given back after it was paid is paid back by the seller when every
   await assertSolvent('paid back')
   await passTime(bench)
   await settleOnce(bench)
-  await assertSolvent('ordered')
+  await assertSolvent('withdrawal requested')
   bench.gateway.payOut()
   await settleAll(bench)
   await assertSolvent('withdrawn')

@@ -136,7 +136,7 @@ test('a payment covers what the copy has not paid, and one entry for what the co
   await assertRecovered(account, 3n)
 })
 
-// The copy has payment 1 as not handed in. It was, and payment 2 after it: the chain has both.
+// The copy has payment 1 as not submitted. It was, and payment 2 after it: the chain has both.
 test('payments made after the copy are neither made again nor their numbers used again, also one that the copy has as open', async () => {
   const account = await bench.openAccount(10_000n)
   await pay(bench, account, 1_000n, 200n)

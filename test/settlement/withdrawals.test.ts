@@ -51,13 +51,13 @@ async function stateOf({ partition, id }: BenchAccount, withdrawal: string): Pro
   return (await findWithdrawal(bench.database, partition, id, withdrawal))!
 }
 
-test('the same order again is the same withdrawal; another amount under its id is refused', async () => {
+test('the same request again is the same withdrawal; another amount under its id is refused', async () => {
   const account = await openOwned(10_000n)
   const id = randomUUID()
-  const orders = await Promise.all(
+  const withdrawals = await Promise.all(
     Array.from({ length: 8 }, () => bench.funds.withdraw(account, id, fromAtomic(4_000n))),
   )
-  assert.deepEqual([...new Set(orders.map((order) => order.id))], [id])
+  assert.deepEqual([...new Set(withdrawals.map(({ id }) => id))], [id])
   await assert.rejects(bench.funds.withdraw(account, id, fromAtomic(4_001n)), { code: 'idempotency_mismatch' })
   await settleAll(bench)
   assert.equal((await bench.funds.withdraw(account, id, fromAtomic(4_000n))).state, 'confirmed')
@@ -95,7 +95,7 @@ test('an address at which money would be lost, or go round in a circle, is refus
   await assert.rejects(bench.funds.withdraw(account, randomUUID(), fromAtomic(1n)), { code: 'invalid_value' })
 })
 
-test('a changed owner waits, a withdrawal under way is not redirected, and its order can still be repeated', async () => {
+test('a changed owner waits, a withdrawal under way is not redirected, and its intent can still be submitted again', async () => {
   const account = await openOwned(10_000n)
   const other = address('0x15d34aaf54267db7d7c367839aaf71a00a2c6a65')
   const id = randomUUID()
@@ -135,7 +135,7 @@ test('a withdrawal whose reply was lost is paid once, to its owner, even if the 
   await assertSettled(bench, [account])
 })
 
-test('an order that was never handed in is not signed for an owner of before', async () => {
+test('an intent that was never submitted is not signed for an owner of before', async () => {
   const account = await openOwned(10_000n)
   const id = randomUUID()
   await bench.funds.withdraw(account, id, fromAtomic(1_000n))
@@ -201,7 +201,7 @@ test('a payout above the maximum is refused, and ends if it was accepted before'
 })
 
 // A person gives a withdrawal back (docs/runbooks/settlement-stuck.md) in the moment in which its turn has come.
-test('a withdrawal that ended after it was read is not handed in: it would be paid besides', async () => {
+test('a withdrawal that ended after it was read is not submitted: it would be paid besides', async () => {
   const { database, parts } = bench
   for (const credit of [0n, 1_000n]) {
     const account = await openOwned(10_000n)
@@ -221,15 +221,15 @@ test('a withdrawal that ended after it was read is not handed in: it would be pa
     bench.gateway.calls.length = 0
     await advanceWithdrawals({ ...parts, signer })
     assert.equal((await stateOf(account, id)).reason, 'by hand')
-    const handedIn = bench.gateway.calls.filter((call) => /transfer$|settle/.test(call))
-    assert.deepEqual(handedIn, [], `with ${credit} of credit`)
+    const submitted = bench.gateway.calls.filter((call) => /transfer$|settle/.test(call))
+    assert.deepEqual(submitted, [], `with ${credit} of credit`)
     assert.equal((await accountOf(bench, account)).spendable, spendable)
     await assertSettled(bench, [account])
   }
 })
 
 // A process whose lock was lost unseen goes on with what it read, beside the one that has the lock now.
-test('an order that another process has handed in is not given back by one that read it before', async () => {
+test('a withdrawal that another process has submitted is not given back by one that read it before', async () => {
   const { database, parts, funds } = bench
   const account = await openOwned(10_000n)
   const id = randomUUID()
@@ -256,7 +256,7 @@ test('an order that another process has handed in is not given back by one that 
   assert.deepEqual(await findViolations(database), [])
 })
 
-test('a refusal does not end an order that was accepted at a later attempt', async () => {
+test('a refusal does not end a withdrawal that was accepted at a later attempt', async () => {
   const { database, parts, funds, gateway } = bench
   const account = await openOwned(10_000n)
   await pay(bench, account, 2_000n, 1_000n)
@@ -270,9 +270,9 @@ test('a refusal does not end an order that was accepted at a later attempt', asy
     gateway.withdrawalRefusals.push('Try again later')
     const gatewayClient: typeof parts.gatewayClient = {
       ...parts.gatewayClient,
-      async withdraw(...order) {
-        const answer = await parts.gatewayClient.withdraw(...order)
-        // Another process submits the order again before this one has recorded the refusal.
+      async withdraw(...intent) {
+        const answer = await parts.gatewayClient.withdraw(...intent)
+        // Another process submits the intent again before this one has recorded the refusal.
         await passTime(bench)
         await advance(parts)
         return answer
@@ -313,12 +313,12 @@ test('a database clock that was a day ahead and was set back delays no payment, 
 test('everything is withdrawn while holds race for it: together they never take more than there is', async () => {
   const account = await openOwned(50_000n)
   const racing = Array.from({ length: holdsMax }, () => place(bench.holds, account, 100n))
-  const orders = Array.from({ length: 12 }, async () => {
+  const requests = Array.from({ length: 12 }, async () => {
     const { spendable } = await accountOf(bench, account)
     if (spendable > 0n) await bench.funds.withdraw(account, randomUUID(), spendable).catch(() => undefined)
   })
   const decisions = await Promise.all(racing)
-  await Promise.all(orders)
+  await Promise.all(requests)
   assert.deepEqual(await findViolations(bench.database, [account.id]), [])
   for (const decision of decisions) if ('hold' in decision) await bench.holds.end(charge(decision.hold, 60n))
   await settleAll(bench)
@@ -602,7 +602,7 @@ async function sumOwedBack(): Promise<bigint> {
   return row!.owed
 }
 
-test('a payout that ended after it was read is not handed in', async () => {
+test('a payout that ended after it was read is not submitted', async () => {
   const { database, parts } = bench
   const account = await openOwned(10_000n)
   await pay(bench, account, 1_000n, 1_000n)

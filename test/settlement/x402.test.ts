@@ -340,7 +340,7 @@ test('a request whose credit nearly covers it is asked for the smallest payment,
   await assertBooksBalance(bench.database)
 })
 
-test('a payment that the gateway forgot is handed in again; one that fails after all is taken back', async () => {
+test('a payment that the gateway forgot is submitted again; one that fails after all is taken back', async () => {
   const wallet = await openWallet(1_000n)
   const decision = await buy(wallet.address, sign(wallet, 100n), 100n)
   assert.ok('hold' in decision)
@@ -459,7 +459,7 @@ test('a refund waits for the payments that its credit comes from, and while the 
   await refundAll()
   assert.equal(await stateOf(), 'requested')
   await suspend(null)
-  // A payment after the order does not delay it.
+  // A payment after the request does not delay it.
   await spend()
   await refundAll()
   assert.equal(await stateOf(), 'confirmed')
