@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { getRequestListener } from '@hono/node-server'
 import { Hono } from 'hono'
 import { createWallet, DashboardClient, signedMessage } from '../../test/support/dashboard-client.ts'
@@ -134,6 +135,8 @@ async function signIn(
   await client.post('/api/auth/link', { token: await createLoginToken(database, owner, 60) })
   if (ownsBefore) await client.send('PUT', '/api/owner', { address: ownerAddress })
   await creditDeposit(database, { ...owner, id: randomUUID(), amount: parse(balance), source: 'test' })
+  // Lists are sorted by the millisecond, and within one by id: what a test adds next must be newer.
+  await sleep(2)
   return Object.assign(client, { owner })
 }
 
