@@ -27,6 +27,8 @@ export type Audience = {
    * gets.
    */
   readonly clientSignal: AbortSignal
+  /** Aborts when the client's connection closes, also after the service has ended the request. */
+  readonly closedSignal: AbortSignal
   /** Delivers events as they arrive. A returned promise is backpressure: send no more until it resolves. */
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
   /** Retries can join this attempt after the client disconnects. */
@@ -84,7 +86,7 @@ export async function completeChat(
   // A stream has already delivered what it charges. A buffered answer is delivered only once the charge is certain.
   const end = await admitted.watch.during(
     'charge',
-    () => parts.holds.end(charge, stream ? undefined : audience.clientSignal),
+    () => parts.holds.end(charge, stream ? undefined : nobodyListens(audience)),
     ({ status }) => status,
   )
   parts.observer.ended(admitted.watch, endFacts(admitted, charge, end, bill))
@@ -92,6 +94,24 @@ export async function completeChat(
   if (served.outcome.status === 'failed') return { status: 'failed', failure: served.failure }
   if (admitted.chat.includeCost) cost.sendCharge(end.charged, charge.usage!)
   return { status: 'succeeded', end: answerEnd(admitted, served.outcome, charge, end) }
+}
+
+/**
+ * Aborts when no client waits for the answer any more. While the connection is open, a shutdown is no reason to give up: the charge may
+ * have been written, and its client must not be told that the request failed.
+ */
+function nobodyListens({ clientSignal, closedSignal }: Audience): AbortSignal {
+  const nobody = new AbortController()
+  whenAborted(clientSignal, () => {
+    if (isStopped(clientSignal)) whenAborted(closedSignal, () => nobody.abort())
+    else nobody.abort()
+  })
+  return nobody.signal
+}
+
+function whenAborted(signal: AbortSignal, act: () => void): void {
+  if (signal.aborted) act()
+  else signal.addEventListener('abort', act, { once: true })
 }
 
 /** Adds the running cost behind the client's output. */
@@ -123,8 +143,7 @@ function followConnection(bill: Bill, connectionSignal: AbortSignal | undefined)
   const take = () => {
     cut = bill.deliveredSnapshot()
   }
-  if (connectionSignal?.aborted) take()
-  else connectionSignal?.addEventListener('abort', take, { once: true })
+  if (connectionSignal !== undefined) whenAborted(connectionSignal, take)
   return () => cut
 }
 

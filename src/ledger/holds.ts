@@ -194,13 +194,13 @@ export class Holds {
 
   /**
    * Charges or voids. A request ends once; a second call gets the stored end. A caller that must not report a failure once the
-   * charge may have been written keeps waiting until `clientSignal` aborts.
+   * charge may have been written keeps waiting until `nobodyListens` aborts.
    */
-  async end(call: EndCall, clientSignal?: AbortSignal): Promise<End> {
+  async end(call: EndCall, nobodyListens?: AbortSignal): Promise<End> {
     const recording = this.#recording.get(call.requestId)
     const write = () => this.#writeEnd(this.#requests.wholeEnd(call))
     const ended = recording === undefined ? write() : recording.then(write)
-    return this.#withTimeout(ended, () => ended.catch(this.#options.onLost), clientSignal)
+    return this.#withTimeout(ended, () => ended.catch(this.#options.onLost), nobodyListens)
   }
 
   /** Whether this node holds the request and has not ended it. */
@@ -323,13 +323,13 @@ export class Holds {
   async #withTimeout<Result>(
     answer: Promise<Result>,
     onGivingUp: () => void,
-    clientSignal?: AbortSignal,
+    nobodyListens?: AbortSignal,
   ): Promise<Result> {
     const { promise: late, reject } = Promise.withResolvers<never>()
     const giveUp = () => reject(new LedgerUnavailableError())
     const timer = setTimeout(() => {
-      if (clientSignal === undefined || clientSignal.aborted) giveUp()
-      else clientSignal.addEventListener('abort', giveUp, { once: true })
+      if (nobodyListens === undefined || nobodyListens.aborted) giveUp()
+      else nobodyListens.addEventListener('abort', giveUp, { once: true })
     }, this.#options.waitMsMax)
     try {
       return await Promise.race([answer, late])
@@ -340,7 +340,7 @@ export class Holds {
       throw new LedgerUnavailableError(error)
     } finally {
       clearTimeout(timer)
-      clientSignal?.removeEventListener('abort', giveUp)
+      nobodyListens?.removeEventListener('abort', giveUp)
     }
   }
 

@@ -335,11 +335,10 @@ async function answerAdmitted(
   const report = (error: unknown) => services.onError(error, formatRequestId(admitted.requestId))
   const close = (kept: Recording | undefined) => own.close(kept).catch(report)
   try {
-    const completion = await completeChat(
-      services.serving,
-      admitted,
-      audienceOf(answer, own, clientSignal, admitted.chat.stream),
-    )
+    const completion = await completeChat(services.serving, admitted, {
+      ...audienceOf(answer, own, clientSignal, admitted.chat.stream),
+      closedSignal: disconnectSignal(outgoing),
+    })
     if (completion.status === 'succeeded') {
       const events = own.attempt?.recorder.events
       recording = events && { ...head, ...completion.end, events }
@@ -373,7 +372,7 @@ function audienceOf(
   { attempt }: OwnAttempt,
   clientSignal: AbortSignal,
   isStream: boolean,
-): Audience {
+): Omit<Audience, 'closedSignal'> {
   if (attempt === undefined) return { clientSignal, deliver: answer.deliver }
   const leave = () => attempt.leave(clientSignal.reason, isStream && attempt.recorder.bytes > 0)
   if (clientSignal.aborted) leave()

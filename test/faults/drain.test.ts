@@ -88,6 +88,28 @@ test('SIGTERM: requests that take longer than DRAIN_MS fail with an error, and t
   )
 })
 
+test('SIGTERM while the ledger is locked: nobody is told that a request failed whose charge is written later', async () => {
+  // Longer than an end waits for the ledger while its client is connected.
+  const drainMs = 11_000
+  const stage = await openStage(1, { drainMs })
+  const [node] = stage.nodes
+  await stage.underWay()
+  const lockedMs = Date.now()
+  await ledger.database.transaction(
+    async (connection) => {
+      await connection.query('select from accounts for update')
+      stage.close(node!)
+      node!.signal('SIGTERM')
+      await pause(drainMs + 1_500)
+    },
+    { statementMaxMs: 2 * drainMs },
+  )
+  assert.equal((await node!.exited).code, 0)
+  const { held } = await stage.end()
+  const late = held.filter(({ seen, row }) => !seen.stream && row.charged > 0n && row.endedMs! > lockedMs + drainMs)
+  assert.ok(late.length > 0, 'the ends of buffered answers waited until the drain was over')
+})
+
 test('SIGTERM, then SIGKILL during the drain: the next process ends the remaining requests', async () => {
   const stage = await openStage(1)
   const [node] = stage.nodes
