@@ -15,10 +15,10 @@ import { openObserver } from './observe.ts'
 import { openHolds } from './open-holds.ts'
 
 const ledger = ledgerSuite()
-const leaseMs = 1_000
 
-/** A node that starts now, with a data folder of its own. */
-async function startFresh(t: TestContext) {
+/** A node that starts now, with a data folder of its own. Its turns stand still until the test ticks. */
+async function startFresh(t: TestContext, leaseMs: number) {
+  t.mock.timers.enable({ apis: ['setInterval'] })
   const { database } = ledger
   const dataDir = mkdtempSync(join(tmpdir(), 'penny-node-'))
   const stack = new AsyncDisposableStack()
@@ -53,7 +53,7 @@ const isOpen = async (requestId: string) =>
 
 test('a node that starts after an outage of the database ends no request of a node that had no time to renew its lease', async (t) => {
   const { node, holds, placed } = await openExpired()
-  await startFresh(t)
+  await startFresh(t, 60_000)
   await renewLease(ledger.database, node, 60_000)
   assert.deepEqual(await holds.end(charge(placed, 900n)), { endedNow: true, status: 'succeeded', charged: 900n })
 })
@@ -61,7 +61,11 @@ test('a node that starts after an outage of the database ends no request of a no
 test('a node that starts ends requests of a node that has stopped immediately, and of a dead one after a lease period', async (t) => {
   const [stopped, dead] = [await openExpired(), await openExpired()]
   await endLease(ledger.database, stopped.node)
-  await startFresh(t)
+  const leaseMs = 1_000
+  await startFresh(t, leaseMs)
   assert.deepEqual([await isOpen(stopped.placed.requestId), await isOpen(dead.placed.requestId)], [false, true])
-  await until(async () => !(await isOpen(dead.placed.requestId)))
+  await until(async () => {
+    t.mock.timers.tick(leaseMs)
+    return !(await isOpen(dead.placed.requestId))
+  })
 })
