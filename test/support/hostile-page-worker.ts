@@ -9,7 +9,7 @@ type Order = {
 
 export type Targets = { readonly socket: string; readonly port: number; readonly file: string; readonly folder: string }
 
-const loadMs = 1_500
+const loadMs = 3_500
 
 answerQuestions(async (kind) => {
   // A PDF simulates code that takes long to load.
