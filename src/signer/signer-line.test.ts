@@ -52,8 +52,9 @@ test('after a timeout the connection to a silent signer is reopened and requests
     if (count > 1) socket.write(`${JSON.stringify({ id: line.id, answers: line.requests.map(() => answer) })}\n`)
   })
   assert.deepEqual(await openLine(t, { dataDir, silentMsMax: 1_000 }).ask(request), answer)
-  assert.equal(asked.length, 2)
-  assert.deepEqual(asked[0], asked[1])
+  // More than two when a busy machine delays the second answer by a second.
+  assert.ok(asked.length >= 2)
+  for (const batch of asked) assert.deepEqual(batch, asked[0])
 })
 
 test('a batch has at most 32 requests, and unanswered ones are sent again in order', async (t) => {
