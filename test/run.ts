@@ -91,7 +91,7 @@ const alone = [
   'src/jobs/every.test.ts',
   'src/observe/process-metrics.test.ts',
   'src/process/*.test.ts',
-  'src/providers/unread-answer.test.ts',
+  'src/providers/upstream-deadlines.test.ts',
   'src/signer/signer-process.test.ts',
   'src/tools/page-process.test.ts',
   'src/tools/robots-rules.test.ts',
