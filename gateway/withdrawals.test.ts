@@ -318,14 +318,16 @@ test('while the contract is paused payments wait, and are settled afterwards', a
 // F80: the key's holder calls the contract directly. Payments that were accepted before can still be settled.
 test('a withdrawal started at the contract stops new payments immediately and cannot avoid earlier ones', async (t) => {
   const bench = await openBench(t)
-  const { url } = await bench.start({ batchMs: 1_500 })
-  await deposit(bench, payer, 10_000n)
-  await untilBalance(url, payer.address, '0.01')
+  const proxy = await startRpcProxy(t, bench.chain.url)
+  const url = await openFunded(bench, { chainRpcUrl: proxy.url })
+  // The payment must not be settled before the withdrawal starts: then 9,000 would no longer be there.
+  proxy.fault = away
   const taken = await settle(url, await paymentBody(bench.wallet, payer, { value: 3_000n }))
   await callWallet(
     bench,
     encodeFunctionData({ abi: settlementGatewayAbi, functionName: 'initiateWithdrawal', args: [usdc, 9_000n] }),
   )
+  proxy.fault = undefined
   await untilBalance(url, payer.address, '0')
   const refused = await ask(url, '/v1/x402/settle', await paymentBody(bench.wallet, payer, { value: 1n }))
   assert.equal(refused.body.errorReason, 'insufficient_balance')
