@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { type TestContext, test } from 'node:test'
 import { SMTPServer } from 'smtp-server'
 import { atEnd } from '../../test/support/at-end.ts'
+import { farFromEndOf } from '../../test/support/far-from-end.ts'
 import { charge, hold, openLedger, openPayer, settle } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { newWallet, payFor, signedPayment } from '../../test/support/wallet-payments.ts'
@@ -80,6 +81,7 @@ test('a balance alert fires once, is resolved by a deposit, and fires again; eac
 })
 
 test('every kind of alert fires', async () => {
+  await farFromEndOf('hour')
   const { database } = ledger
   const holds = await openLedger(database)
   const payer = await openListening(10_000_000n, { limit: fromAtomic(1_000_000n) })
@@ -243,6 +245,7 @@ function openMailer(t: TestContext, smtpUrl: string, errors: unknown[] = []): Ma
 const linkOf = (token: string) => `https://example.com/settings?verify-email=${token}#alerts`
 
 test('alerts are mailed to an address that was verified from the account itself, and to no other', async (t) => {
+  await farFromEndOf('day')
   const { database } = ledger
   const { mails, url } = await startSmtp(t)
   const mailer = openMailer(t, url)
@@ -317,6 +320,7 @@ test('an unavailable mail server, or one that refuses an address, stops nothing:
 })
 
 test('an account is mailed at most ten alerts an hour', async () => {
+  await farFromEndOf('day')
   const { database } = ledger
   const payer = await openListening(10_000n)
   await database.transaction((connection) => setEmail(connection, payer, 'carol@example.com', linkOf))

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { assertBooksBalance } from '../../test/support/audit.ts'
+import { farFromEndOf } from '../../test/support/far-from-end.ts'
 import {
   cancelledByClient,
   charge,
@@ -109,6 +110,7 @@ test('an expiry is an instant of the database’s clock, and can be moved and ta
 })
 
 test('another window counts what was spent and is held in it, open requests included', async () => {
+  await farFromEndOf('day')
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 100_000n, { limit: fromAtomic(10_000n) })
   await holds.end(charge(await hold(holds, payer, 2_000n), 1_500n))
@@ -137,6 +139,7 @@ const rowVersions = (payer: Payer) =>
 
 // Rewriting the rows took seconds under the account's lock, and a customer could make all others wait with it.
 test('another window rewrites no history, and counts old requests by the time of each', async () => {
+  await farFromEndOf('day')
   const { database } = ledger
   const holds = await openLedger(database)
   const payer = await openPayer(database, 1_000_000n, { limit: fromAtomic(900_000n) })

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
+import { farFromEndOf } from '../../test/support/far-from-end.ts'
 import {
   charge,
   codeOf,
@@ -301,6 +302,7 @@ test('a hold fails when the key’s options are not those that allowed the reque
 })
 
 test('a limit per day counts today’s requests only, and a request of yesterday that ends today leaves it alone', async () => {
+  await farFromEndOf('day')
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 100_000n, { limit: parse('0.001'), limitWindow: 'day' })
   const yesterday = await hold(holds, payer, 1_000n)
@@ -366,6 +368,7 @@ test('two extensions of one request in one moment are made in their order', asyn
 })
 
 test('a request whose key was revoked may still be extended; one whose key has begun a new window may not', async () => {
+  await farFromEndOf('day')
   const holds = await openLedger(ledger.database)
   const revoked = await hold(holds, await openPayer(ledger.database, 5_000n), 1_000n)
   await revokeKey(ledger.database, revoked.payer.keyId)

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { atEnd } from '../../test/support/at-end.ts'
 import { assertBooksBalance } from '../../test/support/audit.ts'
+import { farFromEndOf } from '../../test/support/far-from-end.ts'
 import { charge, hold, openLedger, openPayer, search, voided } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { createKey, revokeKey } from '../identity/api-keys.ts'
@@ -23,6 +24,8 @@ const farAhead = new Date('2100-01-01T00:00:00Z')
 const recipient = '0x70997970c51812dc3a010c7d01b50e0d17dc79c8'
 
 test('a month’s opening balance and movements sum to its closing balance, which is the next month’s opening one', async () => {
+  // Rows of two hours could not be moved to one.
+  await farFromEndOf('hour')
   const payer = await openPayer(ledger.database, 1_000_000n)
   await move('deposits', payer, 'created_at', '2026-09-30 23:59:59.999999+00')
   const holds = await openLedger(ledger.database)
