@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { type ChildProcess, fork } from 'node:child_process'
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { type TestContext, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
@@ -102,7 +103,8 @@ test('a gateway killed again and again under load settles every payment it took,
 
 /** A supervised gateway that dies once, at the failpoint. */
 async function startArmed(t: TestContext, bench: GatewayBench, armed: { name: FailpointName; reach: number }) {
-  const settings = await settingsFor(t, bench)
+  // It restarts on its port. Below the ephemeral range no other process is given that port meanwhile.
+  const settings = { ...(await settingsFor(t, bench)), port: randomInt(20_000, 30_000) }
   const exits: string[] = []
   const child = await supervise<GatewaySettings, GatewayReady>({
     name: 'the gateway',
