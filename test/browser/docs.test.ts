@@ -71,7 +71,8 @@ test('a reader searches while typing, switches languages, copies code and opens 
   assert.match(await page.locator('#createQuote-request ~ .tabs pre:visible').first().innerText(), /urllib\.request/)
 
   await page.keyboard.press('/')
-  await page.keyboard.type('withdr')
+  // In one piece: the answer to a part of the word would be replaced, and the focus with it, when that to the word arrives.
+  await page.keyboard.insertText('withdr')
   const result = page.locator('.results a').first()
   await result.waitFor()
   await page.keyboard.press('ArrowDown')
