@@ -10,6 +10,7 @@ import {
   type ScriptedUpstream,
   startScriptedUpstream,
   text,
+  type UpstreamExchange,
 } from '../support/scripted-upstream.ts'
 import { getRow, postChat, startTestService, type TestService, withoutTools } from '../support/service.ts'
 import { until } from '../support/until.ts'
@@ -85,14 +86,13 @@ for (const headers of [{}, { 'x-stainless-retry-count': '0' }] as const) {
   test(`a stream of JSON that is held back when a restart breaks it off delivered nothing, and costs nothing, marked by ${marks}`, async () => {
     const node = await startNode(0)
     const account = await service.openAccount('25')
-    const sent = Promise.withResolvers<void>()
+    const sent = Promise.withResolvers<UpstreamExchange>()
     upstream.answer = (exchange) => {
       exchange.send(created, text('{"answer": "one two three'))
-      sent.resolve()
+      sent.resolve(exchange)
     }
     const asked = postChat(node, account.apiKey, heldJson, { headers })
-    await sent.promise
-    await textRead()
+    await (await sent.promise).read()
     await node.stop()
     const answer = await asked
     assert.match(await answer.text(), /"code":"overloaded"/)
@@ -107,7 +107,7 @@ test('a stream of JSON that a restart breaks off costs its reasoning, and nothin
   const answer = await callChat(node, account, heldJson).answer
   const frames = framesOf(answer)
   for (let seen = ''; !seen.includes('three'); ) seen += (await frames.next()).value
-  await textRead()
+  await upstream.exchanges.at(-1)!.read()
   await Promise.all([Array.fromAsync(frames), node.stop()])
   const { charged_atomic: charged, usage } = await endedRow(service, account)
   assert.deepEqual([usage?.completion_tokens, Number(charged)], [3, usage!.prompt_tokens + 5 * 3])
@@ -133,7 +133,7 @@ test('a retry that waits for an attempt interrupted by a restart gets the same e
 })
 
 test('an answer charged during a restart is delivered completely, even to a slow reader', async () => {
-  const node = await startNode(10_000)
+  const node = await startNode(60_000)
   const account = await service.openAccount('25')
   // More than the system takes for a client that does not read yet.
   const pieces = Array.from({ length: 25 }, () => ' penny'.repeat(80_000))
@@ -151,11 +151,6 @@ test('an answer charged during a restart is delivered completely, even to a slow
   assert.equal(JSON.parse(body).choices[0].message.content.length, pieces.join('').length)
   await stopped
 })
-
-/** Held text leaves the service by no event: there is no sign that it has been read. */
-async function textRead(): Promise<void> {
-  await pause(300)
-}
 
 /** A node that waits this long for running requests when it is stopped. */
 async function startNode(drainMs: number): Promise<TestService> {

@@ -1,6 +1,12 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { setTimeout as pause } from 'node:timers/promises'
+
+const readPollMs = 20
+// Nothing outside the service shows that it has handled what it read.
+const readMs = 300
+const readProbes = 3
 
 /** One request as an upstream sees it, and the means to answer it as badly as the test wants. */
 export type UpstreamExchange = {
@@ -12,6 +18,8 @@ export type UpstreamExchange = {
   /** Writes events of the Responses API; headers first. */
   send(...events: readonly object[]): void
   end(): void
+  /** Resolves when a service in this process has read what was sent, and had time to handle it. */
+  read(): Promise<void>
 }
 
 export type ScriptedUpstream = {
@@ -37,7 +45,7 @@ export async function startScriptedUpstream(answer: ScriptedUpstream['answer'] =
       const data = upstream.models.map((id) => ({ id }))
       return void outgoing.writeHead(upstream.probeStatus).end(JSON.stringify({ data }))
     }
-    const exchange = await open(incoming, outgoing)
+    const exchange = await open(incoming, outgoing, () => fetch(`${upstream.url}/models`))
     exchanges.push(exchange)
     await upstream.answer(exchange)
   })
@@ -58,7 +66,11 @@ export async function startScriptedUpstream(answer: ScriptedUpstream['answer'] =
   return upstream
 }
 
-async function open(incoming: IncomingMessage, outgoing: ServerResponse): Promise<UpstreamExchange> {
+async function open(
+  incoming: IncomingMessage,
+  outgoing: ServerResponse,
+  probe: () => Promise<Response>,
+): Promise<UpstreamExchange> {
   const hungUp = new Promise<void>((resolve) => outgoing.once('close', resolve))
   const chunks: Buffer[] = []
   for await (const chunk of incoming) chunks.push(chunk as Buffer)
@@ -73,6 +85,12 @@ async function open(incoming: IncomingMessage, outgoing: ServerResponse): Promis
         outgoing.write(`event: ${(event as { type: string }).type}\ndata: ${JSON.stringify(event)}\n\n`)
     },
     end: () => void outgoing.end(),
+    async read() {
+      while (outgoing.writableLength > 0) await pause(readPollMs)
+      await pause(readMs)
+      // A machine that stood still for that time has read nothing. A probe that is answered has made this process read its sockets.
+      for (let count = 0; count < readProbes; count += 1) await (await probe()).arrayBuffer()
+    },
   }
 }
 
