@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { Agent, type IncomingMessage, request } from 'node:http'
-import { test } from 'node:test'
+import { type TestContext, test } from 'node:test'
 import { atEnd } from '../support/at-end.ts'
 import { signInNew } from '../support/dashboard-client.ts'
 import { answers, completed, created, text } from '../support/scripted-upstream.ts'
-import { postChat } from '../support/service.ts'
+import { postChat, startTestService, type TestService } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 
 // One customer against all: what asking for one's own log cannot take from the others.
@@ -70,9 +70,16 @@ test('a chat request and a quote are served while every connection of the dashbo
   }
 })
 
+/** A node whose rates regain nothing: on a slow machine the answers take so long that their account could ask again. */
+async function startWithoutRegain(t: TestContext): Promise<TestService> {
+  const service = await startTestService({ besideOf: suite.service, ratesNow: () => 0 })
+  atEnd(t, () => service.stop())
+  return service
+}
+
 // Answers of megabytes took a second of CPU time each, 20 a second: one account without money kept the event loop busy.
-test('answers of megabytes count as many requests, and their account alone has to wait', async () => {
-  const { service } = suite
+test('answers of megabytes count as many requests, and their account alone has to wait', async (t) => {
+  const service = await startWithoutRegain(t)
   const [greedy, honest] = [await signInNew(service), await signInNew(service)]
   await service.database.query(
     `insert into usage_hours (partition, account_id, hour, key_id, model, refused)
@@ -92,8 +99,8 @@ test('answers of megabytes count as many requests, and their account alone has t
   assert.equal((await honest.send('GET', usage)).status, 200)
 })
 
-test('the keys in an export count as many requests, also when the client reads no more of it', async () => {
-  const { service } = suite
+test('the keys in an export count as many requests, also when the client reads no more of it', async (t) => {
+  const service = await startWithoutRegain(t)
   const greedy = await signInNew(service)
   await service.database.query(
     `insert into api_keys (partition, id, account_id, name, hint, allowed_models)

@@ -40,6 +40,8 @@ export type TestServiceOptions = {
   readonly web?: WebTools
   /** How long attempts run on without a client; left out, the default. */
   readonly retryGrace?: Grace
+  /** The clock of the rate limits, in milliseconds; left out, the real one. */
+  readonly ratesNow?: () => number
 }
 
 export async function startTestService(options: TestServiceOptions = {}): Promise<TestService> {
@@ -65,7 +67,11 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     LEDGER_PARTITIONS: String(partitions),
     ...options.environment,
   })
-  const service = await startService(config, () => {}, { web: options.web, retryGrace: options.retryGrace })
+  const service = await startService(config, () => {}, {
+    web: options.web,
+    retryGrace: options.retryGrace,
+    ratesNow: options.ratesNow,
+  })
   return {
     baseUrl: `${service.publicUrl}/v1`,
     origin: service.publicUrl,
