@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { adjustAccount } from '../../src/ledger/adjustments.ts'
 import { parseRequestId } from '../../src/ledger/request-id.ts'
 import { reportUsage } from '../../src/ledger/usage-report.ts'
@@ -490,8 +491,13 @@ test('a key’s page says why its requests were refused', async () => {
 })
 
 test('a key’s page has each of the last thirty days, also those on which it was idle', async () => {
-  const today = Math.floor(Date.now() / 86_400_000) * 86_400_000
+  const dayNow = () => new Date().toISOString().slice(0, 10)
+  const earliest = dayNow()
   const { spend_by_day } = await client.get(`/api/keys/${keys[0].id}`)
+  const last: string = spend_by_day.at(-1).day
+  // At midnight the day can change while the page is read.
+  assert.ok(earliest <= last && last <= dayNow(), last)
+  const today = Date.parse(last)
   const days = Array.from({ length: 30 }, (_, index) => new Date(today - (29 - index) * 86_400_000))
   assert.deepEqual(
     spend_by_day.map(({ day }: Json) => day),
@@ -592,6 +598,8 @@ test('refunds by the operator are shown with their reason, in pages and in the e
   for (const amount of [2n, -1n]) {
     const adjustment = { id: randomUUID(), amount, reason: `the model was down ${amount}`, madeBy: 'operator' }
     await adjustAccount(database, { partition: account!.partition, id: client.accountId }, adjustment)
+    // Lists are sorted by the millisecond, and within one by id: the next one must be newer.
+    await sleep(2)
   }
   const page = await client.get('/api/adjustments?limit=1')
   const next = await client.get(`/api/adjustments?limit=1&cursor=${page.next_cursor}`)
