@@ -164,9 +164,12 @@ test('one network has a limited number of waiting logins, also when they start a
 test('codes cannot be guessed: a network and an account get few tries', async () => {
   const person = await signInNew(suite.service)
   const statuses = []
+  const startedMs = performance.now()
   for (let guess = 0; guess < 40; guess += 1) statuses.push((await person.refusal('GET', '/api/device/BCDFGHJK'))[0])
   assert.deepEqual(new Set(statuses), new Set([404, 429]))
-  assert.ok(statuses.filter((status) => status === 404).length <= 31)
+  // Thirty, and one more for every five seconds that have passed: on a slow machine the guesses take a while.
+  const triesMax = 30 + Math.ceil((performance.now() - startedMs) / 5_000)
+  assert.ok(statuses.filter((status) => status === 404).length <= triesMax)
 })
 
 test('a program that polls too early gets slow_down, and the name of a machine has no control characters', async () => {
