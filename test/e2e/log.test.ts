@@ -54,7 +54,7 @@ before(async () => {
       LOG_LEVEL: 'trace',
       MASTER_KEY: masterKey,
       SANDBOX_TOKENS_PER_SECOND: '0',
-      UPSTREAM_FIRST_BYTE_MS: '2000',
+      UPSTREAM_FIRST_BYTE_MS: '15000',
       TRUST_PROXY: '1',
     },
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -105,6 +105,8 @@ async function everyKindOfRequest(baseUrl: string): Promise<void> {
     await response.text()
     return response
   }
+  // Runs beside the others: the limit for the first byte is long, so that only this request exceeds it on a busy machine.
+  const late = send('[sandbox:delay 60000]')
   assert.equal((await send('What is a')).status, 200)
   await send('What is a', { stream: true })
   for (let time = 0; time < 2; time += 1) await send('Again', {}, { 'idempotency-key': words.idempotency })
@@ -113,15 +115,7 @@ async function everyKindOfRequest(baseUrl: string): Promise<void> {
   await send('Call it', {
     tools: [{ type: 'function', function: { name: words.tool, parameters: { type: 'object', properties: {} } } }],
   })
-  for (const directive of [
-    'error 400',
-    'error 401',
-    'error 429',
-    'error 500',
-    'fail-after 3',
-    'cut-after 3',
-    'delay 6000',
-  ])
+  for (const directive of ['error 400', 'error 401', 'error 429', 'error 500', 'fail-after 3', 'cut-after 3'])
     await send(`[sandbox:${directive}]`)
   for (const directive of ['fail-after 30', 'cut-after 30', 'end-after 30', 'error-event-after 30', 'usage {"a":"b"}'])
     await send(`[sandbox:${directive}]`, { stream: true })
@@ -135,6 +129,7 @@ async function everyKindOfRequest(baseUrl: string): Promise<void> {
     headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
     body: `{"${words.prompt}`,
   })
+  assert.equal((await late).status, 504)
 }
 
 /** All events that change access to the account's money, or its withdrawal address. */
