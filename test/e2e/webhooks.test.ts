@@ -122,6 +122,13 @@ async function skipPauses(): Promise<void> {
   await database.query(`update webhook_deliveries set due_at = now() where state = 'waiting'`)
 }
 
+/** Pauses that have begun last longer than any test: on a slow machine the first one, of five seconds, could end too early. */
+async function prolongPauses(): Promise<void> {
+  const { database } = suite.service
+  for (const table of ['webhook_endpoints', 'webhook_deliveries'])
+    await database.query(`update ${table} set due_at = due_at + interval '1 hour' where due_at > now()`)
+}
+
 /** As the library for receivers does it: throws when the message is not genuine. */
 function verify(secret: string, { headers, body }: Received): Json {
   return new Webhook(secret).verify(body, headers as Record<string, string>)
@@ -145,6 +152,7 @@ test('a receiver that fails three times gets the event again, and the log shows 
   const requestId = await chat(key.secret)
   for (let attempt = 0; attempt < 4; attempt += 1) {
     await deliver()
+    await prolongPauses()
     // Nothing more is sent before the pause is over.
     await deliver()
     assert.equal(receiver.received.length, attempt + 1)
@@ -184,6 +192,7 @@ test('one event that a receiver rejects does not keep the others from it', async
   const names = ['one', 'two', 'three']
   for (const name of names) await client.post('/api/keys', { name })
   await deliver()
+  await prolongPauses()
   const { database } = suite.service
   await database.query('update webhook_endpoints set due_at = now()')
   await deliver()
@@ -301,7 +310,7 @@ test('only public https addresses are taken, and names of private ones are never
   // A name that resolves to a private network is detected when it is called.
   const post = openSafePost({ publicUrl: suite.service.origin, version: 'test', allowsLoopback: false })
   await assert.rejects(
-    post(new URL('http://127.0.0.1:80/'), { headers: {}, body: '', sender: 'test' }, AbortSignal.timeout(1_000)),
+    post(new URL('http://127.0.0.1:80/'), { headers: {}, body: '', sender: 'test' }, new AbortController().signal),
     /public host/,
   )
 })
@@ -497,6 +506,7 @@ test('the log of an endpoint is bounded, and keeps the newest and what waits', a
     await client.post('/api/keys', { name })
     await suite.service.database.query('update webhook_endpoints set due_at = now() where id = $1', [id])
     await deliver()
+    await prolongPauses()
   }
   await deleteOldDeliveries(suite.service.database, 2)
   const { data } = await client.get(`/api/webhooks/${id}/deliveries`)
