@@ -3,7 +3,14 @@ import { test } from 'node:test'
 import OpenAI from 'openai'
 import type { Page, Route } from 'playwright-core'
 import { dashboardSuite } from './dashboard.ts'
-import { atOverview, availableBalance, createKey, openAccountWithPasskey, signInAsDeveloper } from './person.ts'
+import {
+  atOverview,
+  availableBalance,
+  createKey,
+  openAccountWithPasskey,
+  pressCovered,
+  signInAsDeveloper,
+} from './person.ts'
 import { installWallet } from './wallet.ts'
 
 const dashboard = dashboardSuite()
@@ -182,11 +189,7 @@ test('when a session ends, sign-in opens over the page, and typed text stays', a
   await page.getByRole('dialog', { name: 'Create a key' }).getByLabel('Name').fill('Half typed')
   await page.clock.fastForward('06:00')
   await page.context().clearCookies()
-  // Not with the mouse: the page may have read its data again and learned of the end, and then the sign-in covers the button.
-  await page
-    .getByRole('dialog', { name: 'Create a key' })
-    .getByRole('button', { name: 'Create key' })
-    .dispatchEvent('click')
+  await pressCovered(page.getByRole('dialog', { name: 'Create a key' }).getByRole('button', { name: 'Create key' }))
   const again = page.getByRole('dialog', { name: 'Your session has ended' })
   await again.getByRole('button', { name: 'Continue as local developer' }).click()
   await again.waitFor({ state: 'detached' })

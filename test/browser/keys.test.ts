@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import type { Page } from 'playwright-core'
 import { assertAccessibleInThemes, windows } from './accessible.ts'
 import { dashboardSuite } from './dashboard.ts'
-import { signInAsDeveloper } from './person.ts'
+import { pressCovered, signInAsDeveloper } from './person.ts'
 
 const dashboard = dashboardSuite({ SANDBOX_TOKENS_PER_SECOND: '0' })
 
@@ -123,7 +123,7 @@ test('a part of the page that cannot be loaded says so, and what was typed stays
   assert.equal(await name.inputValue(), 'Typed')
 
   await page.context().clearCookies()
-  await page.getByRole('dialog').getByRole('button', { name: 'Create key' }).click()
+  await pressCovered(page.getByRole('dialog').getByRole('button', { name: 'Create key' }))
   const again = page.getByRole('dialog', { name: 'Your session has ended' })
   await again.getByRole('button', { name: 'Continue as local developer' }).click()
   await again.waitFor({ state: 'detached' })
@@ -138,7 +138,9 @@ test('a sign-in prompt that was closed comes back for a change or its button, an
   await page.context().clearCookies()
   const again = page.getByRole('dialog', { name: 'Your session has ended' })
   for (const _ of ['first', 'again']) {
-    await create.getByRole('button', { name: 'Create key' }).click()
+    const refused = page.waitForResponse((response) => response.request().method() === 'POST')
+    await pressCovered(create.getByRole('button', { name: 'Create key' }))
+    await refused
     await again.waitFor()
     await page.keyboard.press('Escape')
     await again.waitFor({ state: 'detached' })

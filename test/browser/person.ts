@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import type { BrowserContext, Page } from 'playwright-core'
+import type { BrowserContext, Locator, Page } from 'playwright-core'
 import type { Dashboard } from './dashboard.ts'
 
 // What a person does before the dashboard, in their words.
@@ -71,4 +71,12 @@ export async function createKey(page: Page, name: string, limit?: string): Promi
 /** What the pill in the top bar says can be spent, in atomic units. */
 export async function availableBalance(page: Page): Promise<bigint> {
   return BigInt((await page.getByTestId('balance-pill').getAttribute('data-available'))!)
+}
+
+/**
+ * Presses a button of a page whose session has ended, and not with the mouse: the page may have read its data again and learned of the
+ * end, and then the sign-in covers the button.
+ */
+export async function pressCovered(button: Locator): Promise<void> {
+  await button.dispatchEvent('click')
 }
