@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { Bill } from '../billing/bill.ts'
 import { chargeFor, type Outcome } from '../billing/charge.ts'
 import { inputLine } from '../billing/quote.ts'
@@ -27,8 +28,8 @@ export type Audience = {
    * gets.
    */
   readonly clientSignal: AbortSignal
-  /** Aborts when the client's connection closes, also after the service has ended the request. */
-  readonly closedSignal: AbortSignal
+  /** Resolves when the client's connection has closed or has the whole answer. */
+  closed(): Promise<void>
   /** Delivers events as they arrive. A returned promise is backpressure: send no more until it resolves. */
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
   /** Retries can join this attempt after the client disconnects. */
@@ -86,7 +87,7 @@ export async function completeChat(
   // A stream has already delivered what it charges. A buffered answer is delivered only once the charge is certain.
   const end = await admitted.watch.during(
     'charge',
-    () => parts.holds.end(charge, stream ? undefined : nobodyListens(audience)),
+    () => parts.holds.end(charge, stream ? undefined : () => untilUnheard(audience)),
     ({ status }) => status,
   )
   parts.observer.ended(admitted.watch, endFacts(admitted, charge, end, bill))
@@ -97,21 +98,12 @@ export async function completeChat(
 }
 
 /**
- * Aborts when no client waits for the answer any more. While the connection is open, a shutdown is no reason to give up: the charge may
- * have been written, and its client must not be told that the request failed.
+ * Resolves when no client waits for the answer any more. A shutdown alone does not count: while the connection is open, its client must
+ * not get an error for a request whose charge may have been written.
  */
-function nobodyListens({ clientSignal, closedSignal }: Audience): AbortSignal {
-  const nobody = new AbortController()
-  whenAborted(clientSignal, () => {
-    if (isStopped(clientSignal)) whenAborted(closedSignal, () => nobody.abort())
-    else nobody.abort()
-  })
-  return nobody.signal
-}
-
-function whenAborted(signal: AbortSignal, act: () => void): void {
-  if (signal.aborted) act()
-  else signal.addEventListener('abort', act, { once: true })
+async function untilUnheard({ clientSignal, closed }: Audience): Promise<void> {
+  if (!clientSignal.aborted) await once(clientSignal, 'abort')
+  if (isStopped(clientSignal)) await closed()
 }
 
 /** Adds the running cost behind the client's output. */
@@ -143,7 +135,8 @@ function followConnection(bill: Bill, connectionSignal: AbortSignal | undefined)
   const take = () => {
     cut = bill.deliveredSnapshot()
   }
-  if (connectionSignal !== undefined) whenAborted(connectionSignal, take)
+  if (connectionSignal?.aborted) take()
+  else connectionSignal?.addEventListener('abort', take, { once: true })
   return () => cut
 }
 

@@ -194,13 +194,13 @@ export class Holds {
 
   /**
    * Charges or voids. A request ends once; a second call gets the stored end. A caller that must not report a failure once the
-   * charge may have been written keeps waiting until `nobodyListens` aborts.
+   * charge may have been written keeps waiting `untilUnheard`: until no client waits for the outcome.
    */
-  async end(call: EndCall, nobodyListens?: AbortSignal): Promise<End> {
+  async end(call: EndCall, untilUnheard?: () => Promise<void>): Promise<End> {
     const recording = this.#recording.get(call.requestId)
     const write = () => this.#writeEnd(this.#requests.wholeEnd(call))
     const ended = recording === undefined ? write() : recording.then(write)
-    return this.#withTimeout(ended, () => ended.catch(this.#options.onLost), nobodyListens)
+    return this.#withTimeout(ended, () => ended.catch(this.#options.onLost), untilUnheard)
   }
 
   /** Whether this node holds the request and has not ended it. */
@@ -323,14 +323,11 @@ export class Holds {
   async #withTimeout<Result>(
     answer: Promise<Result>,
     onGivingUp: () => void,
-    nobodyListens?: AbortSignal,
+    untilUnheard = async () => {},
   ): Promise<Result> {
     const { promise: late, reject } = Promise.withResolvers<never>()
     const giveUp = () => reject(new LedgerUnavailableError())
-    const timer = setTimeout(() => {
-      if (nobodyListens === undefined || nobodyListens.aborted) giveUp()
-      else nobodyListens.addEventListener('abort', giveUp, { once: true })
-    }, this.#options.waitMsMax)
+    const timer = setTimeout(() => void untilUnheard().then(giveUp), this.#options.waitMsMax)
     try {
       return await Promise.race([answer, late])
     } catch (error) {
@@ -340,7 +337,6 @@ export class Holds {
       throw new LedgerUnavailableError(error)
     } finally {
       clearTimeout(timer)
-      nobodyListens?.removeEventListener('abort', giveUp)
     }
   }
 

@@ -5,6 +5,7 @@ import {
   answers,
   completed,
   created,
+  modelRequest as request,
   type ScriptedUpstream,
   startScriptedUpstream,
   text,
@@ -20,20 +21,6 @@ const status = (code: number, headers = {}): ScriptedUpstream['answer'] =>
   function refuse({ outgoing }) {
     outgoing.writeHead(code, headers).end('{"error":{"message":"no"}}')
   }
-
-const request: ModelRequest = {
-  instructions: '',
-  messages: [{ role: 'user', content: 'Hi' }],
-  turns: [],
-  tools: [],
-  toolChoice: 'auto',
-  parallelToolCalls: undefined,
-  responseFormat: { type: 'text' },
-  reasoningEffort: 'low',
-  temperature: undefined,
-  maxOutputTokens: 100,
-  promptCacheKey: 'key',
-}
 
 /** A clock that stands still until it is moved; moving it runs what is due. */
 function fakeClock() {

@@ -4,6 +4,7 @@ import { type TestContext, test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
 import {
   created,
+  modelRequest as request,
   type ScriptedUpstream,
   startScriptedUpstream,
   text,
@@ -11,7 +12,6 @@ import {
 } from '../../test/support/scripted-upstream.ts'
 import { until } from '../../test/support/until.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
-import type { ModelRequest } from './model-request.ts'
 import { responses } from './responses.ts'
 import { createUpstream, type Upstream, type UpstreamEnd } from './upstream.ts'
 import { failureError, ModelOverloadedError } from './upstream-errors.ts'
@@ -20,20 +20,6 @@ import { failureError, ModelOverloadedError } from './upstream-errors.ts'
 const totalMs = 1_000
 const longMs = 60_000
 const asker = { account: 'a', isFurtherRound: false }
-
-const request: ModelRequest = {
-  instructions: '',
-  messages: [{ role: 'user', content: 'Hi' }],
-  turns: [],
-  tools: [],
-  toolChoice: 'auto',
-  parallelToolCalls: undefined,
-  responseFormat: { type: 'text' },
-  reasoningEffort: 'low',
-  temperature: undefined,
-  maxOutputTokens: 100,
-  promptCacheKey: 'key',
-}
 
 /** Resolves when the next piece of an answer has come. */
 function nextPiece(): Promise<void> {

@@ -6,6 +6,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo, Socket } from 'node:net'
 import { type TestContext, test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
+import { modelRequest } from '../../test/support/scripted-upstream.ts'
 import { ServiceError } from '../errors.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
 import { chatCompletions } from './chat-completions.ts'
@@ -21,15 +22,8 @@ const delta = (text: string) => `data: {"type":"response.output_text.delta","out
 const completed = 'data: {"type":"response.completed","response":{"usage":{"input_tokens":1,"output_tokens":1}}}\n\n'
 
 const request: ModelRequest = {
-  instructions: '',
+  ...modelRequest,
   messages: [{ role: 'user', content: 'Grüße' }],
-  turns: [],
-  tools: [],
-  toolChoice: 'auto',
-  parallelToolCalls: undefined,
-  responseFormat: { type: 'text' },
-  reasoningEffort: 'low',
-  temperature: undefined,
   maxOutputTokens: 16,
   promptCacheKey: 'k',
 }

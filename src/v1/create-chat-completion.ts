@@ -337,7 +337,7 @@ async function answerAdmitted(
   try {
     const completion = await completeChat(services.serving, admitted, {
       ...audienceOf(answer, own, clientSignal, admitted.chat.stream),
-      closedSignal: disconnectSignal(outgoing),
+      closed: () => responseClosed(outgoing),
     })
     if (completion.status === 'succeeded') {
       const events = own.attempt?.recorder.events
@@ -372,7 +372,7 @@ function audienceOf(
   { attempt }: OwnAttempt,
   clientSignal: AbortSignal,
   isStream: boolean,
-): Omit<Audience, 'closedSignal'> {
+): Omit<Audience, 'closed'> {
   if (attempt === undefined) return { clientSignal, deliver: answer.deliver }
   const leave = () => attempt.leave(clientSignal.reason, isStream && attempt.recorder.bytes > 0)
   if (clientSignal.aborted) leave()

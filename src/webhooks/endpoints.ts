@@ -141,8 +141,9 @@ export async function disableEndpoint(
 }
 
 /**
- * Rotates the secret. Call it in a transaction that has locked the account: on Citus only that lock keeps the row's shard in place. During the overlap messages are signed with the old one too; without an overlap all old ones end. Undefined when
- * there is no such endpoint.
+ * Rotates the secret. During the overlap messages are signed with the old one too; without an overlap all old ones end. Undefined when
+ * there is no such endpoint. Call it in a transaction that has locked the account: on Citus only that lock keeps the row's shard in
+ * place.
  */
 export async function rotateSecret(
   connection: Connection,

@@ -92,7 +92,7 @@ test('SIGTERM: requests that take longer than DRAIN_MS fail with an error, and t
   )
 })
 
-test('SIGTERM while the ledger is locked: nobody is told that a request failed whose charge is written later', async () => {
+test('SIGTERM while the ledger is locked: no client gets an error for a request that is charged', async () => {
   // Longer than an end waits for the ledger while its client is connected.
   const drainMs = 11_000
   const stage = await openStage(1, { drainMs })

@@ -163,13 +163,13 @@ test('a buffered answer waits for its charge as long as its client does, so it i
   const away = proxy.refused
   void proxy.use({ type: 'refuse' })
   proxy.cutAll('reset')
-  const client = new AbortController()
+  const client = Promise.withResolvers<void>()
   const [waited, left] = [
-    holds.end(charge(first, 300n), new AbortController().signal),
-    holds.end(charge(second, 300n), client.signal),
+    holds.end(charge(first, 300n), () => new Promise(() => {})),
+    holds.end(charge(second, 300n), () => client.promise),
   ]
   while (proxy.refused < away + 3) await nextTurn()
-  client.abort()
+  client.resolve()
   await assert.rejects(left, { code: 'overloaded' })
   void proxy.use({ type: 'pass' })
   assert.deepEqual(await waited, { endedNow: true, status: 'succeeded', charged: 300n })

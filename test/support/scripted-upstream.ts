@@ -2,6 +2,22 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as pause } from 'node:timers/promises'
+import type { ModelRequest } from '../../src/providers/model-request.ts'
+
+/** A question like any other. */
+export const modelRequest: ModelRequest = {
+  instructions: '',
+  messages: [{ role: 'user', content: 'Hi' }],
+  turns: [],
+  tools: [],
+  toolChoice: 'auto',
+  parallelToolCalls: undefined,
+  responseFormat: { type: 'text' },
+  reasoningEffort: 'low',
+  temperature: undefined,
+  maxOutputTokens: 100,
+  promptCacheKey: 'key',
+}
 
 const readPollMs = 20
 // Nothing outside the service shows that it has handled what it read.
