@@ -1,4 +1,4 @@
-import { createHash, timingSafeEqual } from 'node:crypto'
+import { isSameSecret } from '../src/process/same-secret.ts'
 import { type Payment, PaymentRefusedError } from './payment.ts'
 import { lowerCase } from './terms.ts'
 
@@ -15,16 +15,16 @@ const publicPaymentMin = 1_000n
 /** Decides which callers may do what. The protocol is public; the operator's gas and the customers' payments are not. */
 export class Access {
   readonly #payees: ReadonlySet<string>
-  readonly #tokenHash: Buffer
+  readonly #token: string
 
   constructor({ payees, token }: AccessOptions) {
     this.#payees = new Set(payees.map(lowerCase))
-    this.#tokenHash = hash(token)
+    this.#token = token
   }
 
   hasToken(authorization: string | undefined): boolean {
     const [, token] = /^Bearer (.+)$/i.exec(authorization ?? '') ?? []
-    return token !== undefined && timingSafeEqual(hash(token), this.#tokenHash)
+    return token !== undefined && isSameSecret(token, this.#token)
   }
 
   /** Customers pay a payee, and a payee returns their credit. Throws `PaymentRefusedError` for all other payments. */
@@ -34,8 +34,4 @@ export class Access {
       throw new PaymentRefusedError('amount_too_small', payer)
     }
   }
-}
-
-function hash(text: string): Buffer {
-  return createHash('sha256').update(text).digest()
 }

@@ -1,10 +1,11 @@
-import { randomBytes, timingSafeEqual } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { isAddress } from 'viem'
+import { isSameSecret } from '../src/process/same-secret.ts'
 import type { ChainAdmin } from './chain/server.ts'
 import { adminFile, modelFailures, type SandboxAdmin } from './client.ts'
 import type { ModelTrouble } from './model/server.ts'
@@ -42,7 +43,8 @@ export async function startAdminServer(host: string, dataDir: string, targets: A
 }
 
 async function answer(request: IncomingMessage, token: string, { chain, model }: AdminTargets): Promise<object> {
-  if (!isToken(request.headers.authorization, token)) throw new AdminRefusal(401, 'the token is missing or wrong')
+  if (!isSameSecret(request.headers.authorization ?? '', `Bearer ${token}`))
+    throw new AdminRefusal(401, 'the token is missing or wrong')
   const content = await readContent(request)
   switch (request.url) {
     case '/faucet': {
@@ -100,12 +102,6 @@ async function readContent(request: IncomingMessage): Promise<Record<string, unk
 function count(value: unknown, name: string, max: number, min = 1): number {
   if (typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max) return value
   throw new AdminRefusal(400, `${name} must be from ${min} to ${max}`)
-}
-
-function isToken(header: string | undefined, token: string): boolean {
-  const given = Buffer.from(header ?? '')
-  const expected = Buffer.from(`Bearer ${token}`)
-  return given.length === expected.length && timingSafeEqual(given, expected)
 }
 
 function send(response: ServerResponse, status: number, body: object): void {

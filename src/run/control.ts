@@ -1,4 +1,4 @@
-import { randomBytes, timingSafeEqual } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { readFileSync, rmSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { OperatorError, reasonOf } from '../errors.ts'
 import type { MetricSamples } from '../observe/metric.ts'
 import { writePrivateFile } from '../process/private-file.ts'
+import { isSameSecret } from '../process/same-secret.ts'
 import type { ProviderHealth } from '../providers/provider.ts'
 import type { StartContext } from './start-context.ts'
 
@@ -82,7 +83,8 @@ async function answer(
 ): Promise<void> {
   const send = (status: number, body: object) =>
     response.writeHead(status, { 'content-type': 'application/json', connection: 'close' }).end(JSON.stringify(body))
-  if (!isToken(request.headers.authorization, token)) return void send(401, { message: 'Wrong token.' })
+  if (!isSameSecret(request.headers.authorization ?? '', `Bearer ${token}`))
+    return void send(401, { message: 'Wrong token.' })
   try {
     switch (`${request.method} ${request.url}`) {
       case 'GET /providers':
@@ -103,12 +105,6 @@ async function answer(
     const isExpected = error instanceof OperatorError
     send(isExpected ? 422 : 500, { message: isExpected ? error.message : reasonOf(error) })
   }
-}
-
-function isToken(header: string | undefined, token: string): boolean {
-  const given = Buffer.from(header ?? '')
-  const expected = Buffer.from(`Bearer ${token}`)
-  return given.length === expected.length && timingSafeEqual(given, expected)
 }
 
 export type ControlAnswer = {

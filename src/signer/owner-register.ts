@@ -1,4 +1,4 @@
-import { createHmac, timingSafeEqual } from 'node:crypto'
+import { createHmac } from 'node:crypto'
 import {
   closeSync,
   fdatasyncSync,
@@ -11,6 +11,7 @@ import {
 } from 'node:fs'
 import { dirname } from 'node:path'
 import { OperatorError } from '../errors.ts'
+import { isSameSecret } from '../process/same-secret.ts'
 import { type Address, parseAddress } from './address.ts'
 import { type RegisteredOwner, SigningRefusedError } from './signing-request.ts'
 
@@ -153,7 +154,7 @@ export class OwnerRegister {
     const seal = hmac.digest('hex')
     const sealLine = lines.next() ?? ''
     // Use nothing of a snapshot until the seal over all of it is verified.
-    if (Number.isNaN(count) || !isEqual(sealLine, sealText(seal)))
+    if (Number.isNaN(count) || !isSameSecret(sealLine, sealText(seal)))
       throw new OwnerRegisterError(this.#options.file, count + 2)
     for (const [account, owners] of sealed.map(readSnapshotLine)) this.#owners.set(account, owners)
     this.#seal = seal
@@ -162,7 +163,7 @@ export class OwnerRegister {
 
   #replay(line: string, number: number): void {
     const { seal, ...entry } = parseEntry(line) ?? {}
-    if (seal === undefined || !isEqual(seal, this.#sealOf(entry as Entry))) {
+    if (seal === undefined || !isSameSecret(seal, this.#sealOf(entry as Entry))) {
       throw new OwnerRegisterError(this.#options.file, number)
     }
     this.#seal = seal
@@ -301,10 +302,6 @@ function syncFolder(folder: string): void {
   } finally {
     closeSync(descriptor)
   }
-}
-
-function isEqual(one: string, other: string): boolean {
-  return one.length === other.length && timingSafeEqual(Buffer.from(one), Buffer.from(other))
 }
 
 class OwnerRegisterError extends OperatorError {
