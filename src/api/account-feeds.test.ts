@@ -147,6 +147,25 @@ test('a burst above the limit delivers the newest changes and asks the view to r
   view.stop()
 })
 
+test('a view that reconnects after many requests refetches: their changes would fill its stream before the client reads', async () => {
+  const payer = await openPayer(ledger.database, 10_000n)
+  const first = new Received()
+  const before = await openNode().watch(payer, first.listener)
+  await credit(payer, 1n)
+  await first.heard('deposit 1')
+  before.stop()
+  const fifty = 'live_requests(array(select gen_random_uuid() from generate_series(1, 50)))'
+  for (let batch = 0; batch < 2; batch += 1) await writeEvents(payer, 'requests.ended', fifty)
+  const [within, above] = [new Received(), new Received()]
+  const resumed = await openNode().watch(payer, within.listener, first.number)
+  assert.equal(resumed.isResumed, true)
+  resumed.stop()
+  await writeEvents(payer, 'requests.ended', fifty)
+  const late = await openNode().watch(payer, above.listener, first.number)
+  assert.deepEqual([late.isResumed, late.number, above.words], [false, first.number + 3n, []])
+  late.stop()
+})
+
 test('a batch of requests is one event for a live view, and one for each request that a webhook endpoint wants', async () => {
   const holds = await openLedger(ledger.database)
   const [seen, both] = [await openPayer(ledger.database, 10_000n), await openPayer(ledger.database, 10_000n)]

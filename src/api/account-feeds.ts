@@ -47,6 +47,8 @@ const rememberedMax = 500
 /** Events of one account per read, and requests that they are about. Older ones are skipped. */
 const eventsMax = 500
 const requestsMax = 500
+/** Requests that one catches up with. More of them do not fit into what a stream may hold before its client reads (`stream.ts`). */
+const caughtUpMax = 100
 
 /**
  * Changes of accounts with an open live view, read from the ledger's events. One statement per second reads the last event number of
@@ -166,7 +168,7 @@ class Feed {
 
   /**
    * Delivers to one listener the changes after an event that the others already have. Changes that arrive meanwhile follow. Returns false
-   * when those changes are no longer available.
+   * when those changes are no longer available, or too many.
    */
   async catchUp(listener: Listener, after: bigint): Promise<boolean> {
     const to = this.#number
@@ -175,6 +177,10 @@ class Feed {
     const state = this.listeners.get(listener)!
     state.behind = []
     const { events, requestIds, isWhole } = await this.#readEvents(after, to)
+    if (requestIds.length > caughtUpMax) {
+      state.behind = undefined
+      return false
+    }
     const page = { limit: newestMax }
     const [balance, requests, deposits, withdrawals] = await Promise.all([
       readBalance(this.#database, this.account),

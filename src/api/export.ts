@@ -13,7 +13,7 @@ import { listWithdrawals } from '../ledger/withdrawals.ts'
 import { chatContracts } from '../openapi/contracts/chat.ts'
 import { listEndpoints } from '../webhooks/endpoints.ts'
 import { renderRule } from './alerts.ts'
-import { Downloads } from './downloads.ts'
+import type { Downloads } from './downloads.ts'
 import type { Gate } from './gate.ts'
 import { renderKey } from './keys.ts'
 import { renderLogRow, renderMember } from './members.ts'
@@ -24,20 +24,18 @@ import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
 import { renderEndpoint } from './webhooks.ts'
 
-const filesMax = 4
 const pageMax = 1_000
 
 /** `GET /api/export`: all stored data of the account, produced while the client reads it. */
-export function routeExport(router: ApiRouter, gate: Gate, services: ApiServices): void {
-  const { database, inFlightCap, answering } = services
-  const downloads = new Downloads({ filesMax, blockedMsMax: answering.blockedMsMax })
+export function routeExport(router: ApiRouter, gate: Gate, services: ApiServices, downloads: Downloads): void {
+  const { database, inFlightCap } = services
 
   router
     .at(chatContracts.exportAccount)
     .answer(async ({ owner, session, outgoing }) =>
       downloads.start(
         { owner, outgoing },
-        { lines: parts(session), type: 'application/json', name: 'penny-account.json' },
+        { text: parts(session), type: 'application/json', name: 'penny-account.json' },
       ),
     )
 
@@ -91,6 +89,7 @@ async function* list<Row>(
   yield `,"${name}":[`
   let separator = ''
   for await (const rows of pages) {
+    if (rows.length === 0) continue
     yield separator + rows.map((row) => JSON.stringify(render(row))).join(',\n')
     separator = ',\n'
   }

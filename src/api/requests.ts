@@ -17,26 +17,23 @@ import { parse, zero } from '../money/usdc.ts'
 import type { AnswerOf, QueryOf } from '../openapi/contract.ts'
 import { requestContracts } from '../openapi/contracts/requests.ts'
 import { unusable } from '../openapi/input-refusal.ts'
-import { csvHeader, csvLine, Downloads } from './downloads.ts'
+import { csvHeader, csvLine } from './csv.ts'
+import type { Downloads } from './downloads.ts'
 import { type RenderedRequest, renderRequest } from './render-request.ts'
 import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
 
 type Filters = QueryOf<typeof requestContracts.getRequestTotals>
 
-const filesMax = 8
-
 /** The request log: pages, totals, single requests, downloads. */
-export function routeRequests(router: ApiRouter, { database, answering, retries }: ApiServices): void {
-  const downloads = new Downloads({ filesMax, blockedMsMax: answering.blockedMsMax })
-
+export function routeRequests(router: ApiRouter, { database, retries }: ApiServices, downloads: Downloads): void {
   router.at(requestContracts.listRequests).answer(async ({ owner, query, accept, outgoing }) => {
     const filter = filterOf(query)
     const format = query.format ?? formatOf(accept)
     if (format !== 'json') {
       const { type, extension, first, line } = format === 'csv' ? csv : ndjson
-      const lines = linesOf(owner, filter, first, line)
-      return downloads.start({ owner, outgoing }, { lines, type, name: `penny-requests.${extension}` })
+      const text = linesOf(owner, filter, first, line)
+      return downloads.start({ owner, outgoing }, { text, type, name: `penny-requests.${extension}` })
     }
     if (filter === undefined) return { object: 'list', data: [], has_more: false, next_cursor: null }
     if (query.cursor !== undefined && !isUuid(query.cursor)) {

@@ -4,6 +4,7 @@ import { routeAccount } from './account.ts'
 import { routeAlerts } from './alerts.ts'
 import { DepositAddresses } from './deposit-addresses.ts'
 import { routeDevices } from './devices.ts'
+import { Downloads } from './downloads.ts'
 import { routeExport } from './export.ts'
 import { routeFunds } from './funds.ts'
 import type { Gate } from './gate.ts'
@@ -27,16 +28,20 @@ import { routeStream } from './stream.ts'
 import { routeUsage } from './usage.ts'
 import { routeWebhooks } from './webhooks.ts'
 
+/** Each holds up to a thousand rows in memory while its client reads. */
+const downloadsMax = 24
+
 /** Every route of the dashboard, each behind its contract. */
 export function routeApi(app: Hono<HonoBindings>, gate: Gate, services: ApiServices): void {
   const { trustProxy, bodyLimits, unpaid } = services
   const onRoleRefused = recordRefusals(services)
   const router = new ApiRouter({ app, gate, trustProxy, chatBodyLimits: bodyLimits, unpaid, onRoleRefused })
   const addresses = new DepositAddresses(services)
+  const downloads = new Downloads({ filesMax: downloadsMax, blockedMsMax: services.answering.blockedMsMax })
   routeSignIn(router, services)
   routeDevices(router, services, addresses)
   routeAccount(router, services)
-  routeRequests(router, services)
+  routeRequests(router, services, downloads)
   routeUsage(router, services)
   routeOverview(router, services)
   routeKeys(router, services, addresses)
@@ -46,12 +51,12 @@ export function routeApi(app: Hono<HonoBindings>, gate: Gate, services: ApiServi
   routeWebhooks(router, services)
   routeAlerts(router, services)
   routeFunds(router, services, addresses)
-  routeReceipts(router, services)
+  routeReceipts(router, services, downloads)
   routeStatement(router, services)
   routeStatus(router, services)
   routeSandbox(router, services)
   routeQuote(router, services)
   routeStream(router, services)
   routeOperator(router, services)
-  routeExport(router, gate, services)
+  routeExport(router, gate, services, downloads)
 }

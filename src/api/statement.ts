@@ -4,7 +4,7 @@ import { fromAtomic } from '../money/usdc.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
 import { fundsContracts } from '../openapi/contracts/funds.ts'
 import { unusable } from '../openapi/input-refusal.ts'
-import { csvRow } from './downloads.ts'
+import { csvRow } from './csv.ts'
 import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
 

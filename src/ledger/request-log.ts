@@ -82,7 +82,7 @@ export async function listRequests(
   return { rows: shown, next: last?.id }
 }
 
-/** Every match, newest first, read page by page while it is consumed. */
+/** Every match, newest first, read page by page while it is consumed. A page is empty when many rows were read and none matched. */
 export async function* readAllRequests(
   database: Database,
   account: AccountRef,
@@ -91,7 +91,7 @@ export async function* readAllRequests(
   let below: RequestId | undefined
   do {
     const page = await listRequests(database, account, filter, { below, limit: 1000 })
-    if (page.rows.length > 0) yield page.rows
+    yield page.rows
     below = page.next
   } while (below !== undefined)
 }

@@ -111,9 +111,9 @@ async function isDue(account: BenchAccount, ageMs: number): Promise<boolean> {
 for (const { title, charged, ageMs, due } of [
   { title: 'old enough and worth enough', charged: 500n, ageMs: 61_000, due: true },
   { title: 'old enough, worth one unit too little', charged: 499n, ageMs: 61_000, due: false },
-  { title: 'worth enough, too young', charged: 500n, ageMs: 55_000, due: false },
+  { title: 'worth enough, too young', charged: 500n, ageMs: 30_000, due: false },
   { title: 'so old that its worth does not count', charged: 1n, ageMs: 3_601_000, due: true },
-  { title: 'old, worth little, not yet the latest', charged: 1n, ageMs: 3_590_000, due: false },
+  { title: 'old, worth little, not yet the latest', charged: 1n, ageMs: 3_570_000, due: false },
   { title: 'half of the cap, new', charged: 5_000n, ageMs: 0, due: true },
   { title: 'one unit below half of the cap, new', charged: 4_999n, ageMs: 0, due: false },
 ] as const) {
