@@ -1,4 +1,3 @@
-import { once } from 'node:events'
 import { Bill } from '../billing/bill.ts'
 import { chargeFor, type Outcome } from '../billing/charge.ts'
 import { inputLine } from '../billing/quote.ts'
@@ -28,8 +27,8 @@ export type Audience = {
    * gets.
    */
   readonly clientSignal: AbortSignal
-  /** Resolves when the client's connection has closed or has the whole answer. */
-  closed(): Promise<void>
+  /** Resolves when no client can get the answer any more, not even by a retry. */
+  unheard(): Promise<void>
   /** Delivers events as they arrive. A returned promise is backpressure: send no more until it resolves. */
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
   /** Retries can join this attempt after the client disconnects. */
@@ -84,10 +83,10 @@ export async function completeChat(
   const billed =
     served.outcome.status === 'failed' ? deliveredOf(served, bill, billWhenCut()) : { ...served, bill: left ?? bill }
   const charge = await chargeFor({ hold: admitted.hold, stream, upstream, ...billed }, parts.charging)
-  // A stream has already delivered what it charges. A buffered answer is delivered only once the charge is certain.
+  // The last byte of an answer is sent once its charge is certain. A client that got an error instead would retry, and pay twice.
   const end = await admitted.watch.during(
     'charge',
-    () => parts.holds.end(charge, stream ? undefined : () => untilUnheard(audience)),
+    () => parts.holds.end(charge, served.outcome.status === 'succeeded' ? audience.unheard : undefined),
     ({ status }) => status,
   )
   parts.observer.ended(admitted.watch, endFacts(admitted, charge, end, bill))
@@ -95,15 +94,6 @@ export async function completeChat(
   if (served.outcome.status === 'failed') return { status: 'failed', failure: served.failure }
   if (admitted.chat.includeCost) cost.sendCharge(end.charged, charge.usage!)
   return { status: 'succeeded', end: answerEnd(admitted, served.outcome, charge, end) }
-}
-
-/**
- * Resolves when no client waits for the answer any more. A shutdown alone does not count: while the connection is open, its client must
- * not get an error for a request whose charge may have been written.
- */
-async function untilUnheard({ clientSignal, closed }: Audience): Promise<void> {
-  if (!clientSignal.aborted) await once(clientSignal, 'abort')
-  if (isStopped(clientSignal)) await closed()
 }
 
 /** Adds the running cost behind the client's output. */

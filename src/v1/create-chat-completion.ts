@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { type AdmissionParts, type AdmittedRequest, admit } from '../chat/admit.ts'
 import { type Audience, completeChat, type ServingParts } from '../chat/complete-chat.ts'
@@ -181,7 +182,15 @@ function payerOf({ partition, accountId, keyId, depositAddress, x402Wallet }: Be
 async function serve(exchange: Exchange, opening: ChatOpening, request: ServedRequest): Promise<void> {
   const clientSignal = disconnectSignal(exchange.outgoing, request)
   const prepared = await prepare(exchange, opening, { request, clientSignal })
-  if ('admitted' in prepared) await answerAdmitted(exchange, prepared, clientSignal)
+  // The signal does not tell it when the client has left before.
+  const stopped = new Promise<void>((resolve) => {
+    const { stop } = request
+    request.stop = (reason) => {
+      stop(reason)
+      resolve()
+    }
+  })
+  if ('admitted' in prepared) await answerAdmitted(exchange, prepared, { clientSignal, stopped })
   else await answerRetry(exchange, prepared, clientSignal)
 }
 
@@ -319,7 +328,7 @@ async function answerRetry(
 async function answerAdmitted(
   exchange: Exchange,
   { admitted, own }: PaidRequest,
-  clientSignal: AbortSignal,
+  { clientSignal, stopped }: { readonly clientSignal: AbortSignal; readonly stopped: Promise<void> },
 ): Promise<void> {
   const { services, outgoing } = exchange
   const head = {
@@ -337,7 +346,13 @@ async function answerAdmitted(
   try {
     const completion = await completeChat(services.serving, admitted, {
       ...audienceOf(answer, own, clientSignal, admitted.chat.stream),
-      closed: () => responseClosed(outgoing),
+      async unheard() {
+        // Also after the client has left, its retry can get the answer: until the service stops.
+        if (own.attempt?.recorder.events !== undefined) await stopped
+        else if (!clientSignal.aborted) await once(clientSignal, 'abort')
+        // While the connection is open, its client must not get an error for a request whose charge may have been written.
+        await responseClosed(outgoing)
+      },
     })
     if (completion.status === 'succeeded') {
       const events = own.attempt?.recorder.events
@@ -372,7 +387,7 @@ function audienceOf(
   { attempt }: OwnAttempt,
   clientSignal: AbortSignal,
   isStream: boolean,
-): Omit<Audience, 'closed'> {
+): Omit<Audience, 'unheard'> {
   if (attempt === undefined) return { clientSignal, deliver: answer.deliver }
   const leave = () => attempt.leave(clientSignal.reason, isStream && attempt.recorder.bytes > 0)
   if (clientSignal.aborted) leave()

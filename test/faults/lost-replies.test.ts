@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { after, before, beforeEach, test } from 'node:test'
-import { setImmediate as nextTurn } from 'node:timers/promises'
+import { setImmediate as nextTurn, setTimeout as pause } from 'node:timers/promises'
 import { openDatabase } from '../../src/db/database.ts'
 import { findAccount } from '../../src/ledger/accounts.ts'
 import { Holds } from '../../src/ledger/holds.ts'
@@ -27,6 +27,7 @@ import {
   type TestAccount,
   type TestService,
 } from '../support/service.ts'
+import { until } from '../support/until.ts'
 import { TcpProxy } from './tcp-proxy.ts'
 
 // The database executes a statement and its reply is lost, never receives it, or is down: for the hold and for the end of a request.
@@ -151,6 +152,39 @@ test('a stream during a database outage completes once the database is back', as
   void proxy.use({ type: 'pass' })
   assert.match(await body, /data: \[DONE\]/)
   await assertChargedOnce(answer)
+})
+
+test('an outage longer than clients and their grace periods: the retry gets the answer, and a stream ends as a whole', async () => {
+  const exchanges: UpstreamExchange[] = []
+  upstream.answer = (exchange) => {
+    exchange.send(created, text('one two'))
+    exchanges.push(exchange)
+  }
+  const other = await service.openAccount('1')
+  const headers = { 'idempotency-key': randomUUID() }
+  const client = new AbortController()
+  const before = upstream.exchanges.length
+  const left = postChat(service, account.apiKey, { messages }, { headers, signal: client.signal })
+  const stream = await postChat(service, other.apiKey, { messages, stream: true })
+  await until(() => exchanges.length === 2)
+  void proxy.use({ type: 'refuse' })
+  proxy.cutAll('reset')
+  for (const exchange of exchanges) {
+    exchange.send(text(' three four five'), completed())
+    exchange.end()
+  }
+  const body = stream.text()
+  client.abort()
+  await assert.rejects(left)
+  // Longer than the ledger's calls wait, and than the grace period.
+  await pause(13_000)
+  void proxy.use({ type: 'pass' })
+  assert.match(await body, /data: \[DONE\]/)
+  const retry = await postChat(service, account.apiKey, { messages }, { headers })
+  assert.deepEqual([retry.status, retry.headers.get('idempotent-replayed')], [200, 'true'])
+  assert.match(await retry.text(), /one two three four five/)
+  await assertChargedOnce(retry)
+  assert.equal(upstream.exchanges.length, before + 2)
 })
 
 test('a buffered answer waits for its charge as long as its client does, so it is never charged and refused', async () => {
