@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
-import { openPayer } from '../../test/support/ledger.ts'
+import { openLedger, openPayer } from '../../test/support/ledger.ts'
 import { testDatabase } from '../../test/support/postgres.ts'
 import { until } from '../../test/support/until.ts'
 import { createRequestId } from '../ledger/request-id.ts'
@@ -49,4 +49,43 @@ test(`refunds of one locked account occupy at most ${connectionsMax} connections
   })
   await Promise.all(delivered)
   for (const decision of decisions) if ('own' in decision) await decision.own.close(undefined)
+})
+
+test('retries of one account that wait for another node read on two connections, and leave the others to key look-ups', async (t) => {
+  const { database, drop } = await testDatabase({ poolMax: 2 * retriesMax })
+  atEnd(t, drop)
+  const payer = await openPayer(database, 0n)
+  const node = randomUUID()
+  await openLedger(database, { node })
+  const open = (id: string) =>
+    new Retries({ database, ledger: database, node: id, grace: defaultGrace, now: () => performance.now() })
+  const [first, second] = [open(node), open(randomUUID())]
+  const decide = (retries: Retries) =>
+    Promise.all(
+      Array.from({ length: retriesMax }, (_, index) => {
+        const marks = { payer, body: Buffer.from('{}'), idempotencyKey: `${index}`, retryCount: undefined }
+        return retries.decide(marks, createRequestId(payer.partition, Date.now()))
+      }),
+    )
+  const running = await decide(first)
+  const retried = await decide(second)
+  const waiting = await database.transaction(async (connection) => {
+    await connection.query('select from replays where account_id = $1 for update', [payer.accountId])
+    const waits = retried.map((decision) => {
+      assert.ok('earlier' in decision)
+      return second.waitFor(decision.earlier, new AbortController().signal, () => {})
+    })
+    const all = Promise.allSettled(waits)
+    await until(async () => {
+      const [active] = await database.query<{ count: number }>(
+        `select count(*)::int as count from pg_stat_activity
+          where datname = current_database() and state = 'active' and query like 'with wanted as%'`,
+      )
+      assert.ok(active!.count <= 2, `${active!.count} connections`)
+      return active!.count === 2
+    })
+    return { all }
+  })
+  for (const decision of running) if ('own' in decision) await decision.own.close(undefined)
+  await waiting.all
 })

@@ -59,8 +59,8 @@ const pollMs = 500
 const pollsMax = 1_200
 const joinedMax = 10
 const idempotencyKeyMax = 255
-/** Half of the connections of the pool. The queue is bounded by the requests that the node accepts. */
-const claimsPerAccountMax = 2
+/** Claims and polls: half of the connections of the pool. The queue is bounded by the requests that the node accepts. */
+const readsPerAccountMax = 2
 const writesPerAccountMax = 4
 
 export type RetriesOptions = {
@@ -88,7 +88,7 @@ export class Retries {
   /** How many retries wait on this node, by the attempt they wait for. */
   readonly #waiting = new Map<RequestId, number>()
   // These calls are not batched: without a limit one account could occupy all connections, also with calls that wait for its lock.
-  readonly #claimLimits = new AccountConcurrencyLimits(claimsPerAccountMax, Number.POSITIVE_INFINITY)
+  readonly #readLimits = new AccountConcurrencyLimits(readsPerAccountMax, Number.POSITIVE_INFINITY)
   readonly #writeLimits = new AccountConcurrencyLimits(writesPerAccountMax, Number.POSITIVE_INFINITY)
 
   constructor(options: RetriesOptions) {
@@ -181,7 +181,7 @@ export class Retries {
 
   #claimReplay(key: ReplayKey, own: { requestId: RequestId; node: string }, answerless?: RequestId) {
     const claim = () => claimReplay(this.#options.database, key, own, answerless)
-    const limitedClaim = () => this.#claimLimits.run(key.payer.accountId, claim)
+    const limitedClaim = () => this.#readLimits.run(key.payer.accountId, claim)
     return retry(limitedClaim, (error, tries) => isLockTimeout(error) && tries < claimTriesMax)
   }
 
@@ -193,7 +193,8 @@ export class Retries {
   ): Promise<Recording | undefined> {
     for (let poll = 0; poll < pollsMax; poll += 1) {
       clientSignal.throwIfAborted()
-      const { answer, lost, hold } = await awaitReplay(this.#options.database, key, requestId)
+      const look = () => awaitReplay(this.#options.database, key, requestId)
+      const { answer, lost, hold } = await this.#readLimits.run(key.payer.accountId, look)
       if (answer !== undefined) return readRecording(answer)
       if (lost) return undefined
       if (hold !== undefined) onHead({ requestId, ...hold })

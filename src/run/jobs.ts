@@ -1,9 +1,10 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { allowsLoopbackWebhooks } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import { Auditor, type AuditScope } from '../jobs/audit-ledger.ts'
 import { cleanUp } from '../jobs/clean-up.ts'
 import { deliverWebhooks } from '../jobs/deliver-webhooks.ts'
-import { every } from '../jobs/every.ts'
+import { every, type Job } from '../jobs/every.ts'
 import { watchAlerts } from '../jobs/watch-alerts.ts'
 import type { Violation } from '../ledger/audit.ts'
 import { deleteExcessEvents } from '../ledger/events.ts'
@@ -16,6 +17,7 @@ import type { Databases } from './databases.ts'
 import type { StartContext } from './start-context.ts'
 
 const cleanUpMs = 10 * 60_000
+const stopMsMax = 3_000
 const deleteExcessEventsMs = 60_000
 /** Not an hour after the start, or a service that is often restarted would never audit all accounts. */
 const firstFullAuditMs = 5 * 60_000
@@ -40,10 +42,10 @@ export function startAudit({ config, log, stack }: StartContext, database: Datab
     },
   })
   const recent = every(config.auditMs, () => auditor.audit('recent'), onError)
-  stack.defer(() => recent.stop())
+  stopWith(stack, recent)
   if (config.settles) {
     const all = every(config.fullAuditMs, () => auditor.audit('all'), onError, firstFullAuditMs)
-    stack.defer(() => all.stop())
+    stopWith(stack, all)
   }
   // Do not wait a minute for the first audit.
   void recent.now()
@@ -66,7 +68,7 @@ export function startWebhooks(
     onAttempt: (isDelivered) => metrics.webhookAttempts.add(1, isDelivered ? 'delivered' : 'failed'),
     onError: (error) => log.error({ err: error }, 'webhooks could not be sent'),
   })
-  stack.defer(() => job.stop())
+  stopWith(stack, job)
 }
 
 /** Evaluates alert rules and sends mail, on machines with the role `jobs`: one of them at a time. */
@@ -80,14 +82,14 @@ export function startAlerts({ config, log, stack }: StartContext, databases: Dat
     onError: (error) => log.error({ err: error }, 'alerts could not be evaluated'),
     onMailError: (error) => log.warn({ err: error }, 'mail could not be sent'),
   })
-  stack.defer(() => job.stop())
+  stopWith(stack, job)
 }
 
 /** Deletes old rows: kept answers, sign-ins, refusals, events and others. Creates the partitions of the next months. */
 export function startCleanUp({ config, log, stack }: StartContext, database: Database): void {
   const onError = (error: unknown) => log.error({ err: error }, 'cleanup failed')
   const job = every(cleanUpMs, () => cleanUp(database, config, onError), onError)
-  stack.defer(() => job.stop())
+  stopWith(stack, job)
   if (!config.settles) return
   const deleteExcess = every(
     deleteExcessEventsMs,
@@ -97,5 +99,10 @@ export function startCleanUp({ config, log, stack }: StartContext, database: Dat
     },
     onError,
   )
-  stack.defer(() => deleteExcess.stop())
+  stopWith(stack, deleteExcess)
+}
+
+/** A stop does not wait for a statement of minutes: closing the database ends it. */
+function stopWith(stack: StartContext['stack'], job: Pick<Job, 'stop'>): void {
+  stack.defer(() => Promise.race([job.stop(), sleep(stopMsMax, undefined, { ref: false })]))
 }

@@ -84,14 +84,15 @@ async function start(context: StartContext, options: StartOptions): Promise<Serv
   const sharedPort = config.webProcesses > 1 ? { processNumber: 1, samplesOfAll: () => actions.samples() } : undefined
   const ground = { catalog, databases, sandbox, money, publicUrl, sharedPort }
   const parts = await openNode(context, ground, { web, retryGrace, ratesNow })
-  const node = serveNode(context, parts, port, live)
-  const actions = actionsOfAll(node, others)
-  publishControl(context, { ...(await openControl(context, actions)), publicUrl })
   const { metrics } = parts.observer
+  // Before the node serves, so that they are stopped after it: a busy job must not keep requests from being finished.
   startAudit(context, databases.jobs, metrics)
   startCleanUp(context, databases.jobs)
   startWebhooks(context, databases, publicUrl, metrics)
   startAlerts(context, databases, publicUrl)
+  const node = serveNode(context, parts, port, live)
+  const actions = actionsOfAll(node, others)
+  publishControl(context, { ...(await openControl(context, actions)), publicUrl })
   stack.defer(() => {
     others.stop()
     return node.announceStop()
