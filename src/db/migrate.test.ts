@@ -146,10 +146,21 @@ test('a function does not go back to a text that it had before', async (t) => {
     await migrate(database, folder)
   }
   await writeFile(join(folder, 'functions', 'doubled.sql'), doubling(1))
-  const refusal = { name: 'FunctionNewerError', message: /a later version of the function doubled/ }
+  const refusal = { name: 'DatabaseNewerError', message: /a later version of the function doubled/ }
   await assert.rejects(migrate(database, folder), refusal)
   await assert.rejects(pendingMigrations(database, folder), refusal)
   assert.deepEqual(await database.query('select doubled(2) as value'), [{ value: 4 }])
+})
+
+test('the newest text of a function is the last one that was applied, also after the clock was set back', async (t) => {
+  const { database, folder } = await fixture(t, two)
+  await mkdir(join(folder, 'functions'))
+  await writeFile(join(folder, 'functions', 'doubled.sql'), doubling(1))
+  await migrate(database, folder)
+  await database.query("update function_versions set applied_at = now() + interval '1 day'")
+  await writeFile(join(folder, 'functions', 'doubled.sql'), doubling(2))
+  await migrate(database, folder)
+  assert.deepEqual(await pendingMigrations(database, folder), [])
 })
 
 test('a failing function changes none of them, and is named', async (t) => {

@@ -36,6 +36,11 @@ const versionsDefinition = `
     primary key (name, sha256)
   )`
 
+/** Later than the last version, also when the clock was set back: the order decides which version is newer. */
+const versionInsertion = `
+  insert into function_versions (name, sha256, applied_at)
+  select $1, $2, greatest(clock_timestamp(), max(applied_at) + interval '1 microsecond') from function_versions where name = $1`
+
 type Migration = { readonly number: number; readonly name: string; readonly sha256: string; readonly text: string }
 type Landed = { readonly number: number; readonly name: string; readonly sha256: string }
 /** A file of `functions/`. It creates the function of the same name. */
@@ -148,7 +153,7 @@ async function replaceFunctions(
     await connection.execute(text).catch((error: unknown) => {
       throw isLockConflict(error) ? error : new MigrationFailedError(`${functionsFolder}/${name}`, error)
     })
-    await connection.query('insert into function_versions (name, sha256) values ($1, $2)', [name, sha256])
+    await connection.query(versionInsertion, [name, sha256])
   }
   if (isGuarded) await setGuard(connection)
   return changed
@@ -164,7 +169,10 @@ async function changedFunctions(
     const known = versions.filter((version) => version.name === name)
     const last = known.at(-1)
     if (last?.sha256 === sha256) return false
-    if (known.some((version) => version.sha256 === sha256)) throw new FunctionNewerError(name)
+    if (known.some((version) => version.sha256 === sha256)) {
+      const hint = ' To go back to an earlier text on purpose, change its comment.'
+      throw new DatabaseNewerError(`a later version of the function ${name}`, hint)
+    }
     return true
   })
 }
@@ -208,7 +216,9 @@ async function readLanded(connection: Connection): Promise<Landed[]> {
 function pendingOf(files: readonly Migration[], landed: readonly Landed[]): readonly Migration[] {
   for (const { number, name, sha256 } of landed) {
     const file = files[number - 1]
-    if (file === undefined) throw new DatabaseNewerError(name, files.at(-1)?.name)
+    if (file === undefined) {
+      throw new DatabaseNewerError(`migration ${name}, the newest known here is ${files.at(-1)?.name ?? 'none'}`)
+    }
     if (file.sha256 !== sha256) throw new MigrationChangedError(file.name)
   }
   return files.slice(landed.length)
@@ -243,20 +253,8 @@ class MigrationChangedError extends OperatorError {
 
 /** Refuses only a start: running nodes continue while their successors start. */
 export class DatabaseNewerError extends OperatorError {
-  constructor(landed: string, known: string | undefined) {
-    super(
-      `The database is newer than this version of penny: it has migration ${landed}, ` +
-        `the newest known here is ${known ?? 'none'}. Start a newer version.`,
-    )
-  }
-}
-
-class FunctionNewerError extends OperatorError {
-  constructor(name: string) {
-    super(
-      `The database is newer than this version of penny: it has a later version of the function ${name}. Start a newer version. ` +
-        'To go back to an earlier text on purpose, change its comment.',
-    )
+  constructor(content: string, hint = '') {
+    super(`The database is newer than this version of penny: it has ${content}. Start a newer version.${hint}`)
   }
 }
 
