@@ -60,7 +60,8 @@ export async function createPaidCompletion(
       options: async () => (isKnown ? services.keys.currentOptions(bearer) : noOptions),
       // Input is counted before anything is paid, to know what to ask for. Callers take turns, and refused ones are slowed down.
       admission: { holds, refuseUnpaid: async () => {} },
-      isLogged: isKnown,
+      // Whoever has seen a used payment can send it again: the log is for what the wallet did.
+      isLogged: isKnown && payment?.isUsed !== true,
       // An unknown wallet that pays nothing has had no answer that a retry could get.
       isRetriable: isKnown || payment !== undefined,
       headers: () => holds.headers,

@@ -379,6 +379,22 @@ test('wallets pay over x402', async (t) => {
     )
   })
 
+  await t.test('who has seen a used payment cannot write into the log of its wallet', async () => {
+    const wallet = await openX402Wallet(money, '0.1')
+    const header = { 'payment-signature': await wallet.sign(await ask()) }
+    assert.equal((await ask(header)).status, 200)
+    for (let time = 0; time < 10; time += 1)
+      assert.deepEqual(await codeOf(await ask(header)), [402, 'payment_invalid', 'payment_used'])
+    const next = { 'payment-signature': await wallet.sign(await ask()) }
+    assert.equal((await ask(next)).status, 200)
+    const { accountId } = await findWallet(database, wallet.address, 1)
+    const logged = await database.query('select status from requests where account_id = $1', [accountId])
+    assert.deepEqual(
+      logged.filter(({ status }) => status === 'refused'),
+      [],
+    )
+  })
+
   await t.test(
     'payments that were changed, are for another place, or are not covered are refused, and leave nothing',
     async () => {
