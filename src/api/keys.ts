@@ -1,16 +1,14 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection } from '../db/database.ts'
-import { ServiceError } from '../errors.ts'
 import {
   type ApiKey,
-  countKeys,
   createKey,
   findKey,
   type KeyChanges,
   KeyRevokedForGoodError,
-  keysPerAccountMax,
   listKeys,
   type NewApiKey,
+  refuseManyKeys,
   revokeKey,
   rotateKey,
   updateKey,
@@ -190,7 +188,7 @@ export async function checkNewKey(
   owner: AccountRef,
   terms: KeyTerms,
 ): Promise<NewApiKey> {
-  if ((await countKeys(database, owner)) >= keysPerAccountMax) throw new TooManyKeysError()
+  await refuseManyKeys(database, owner)
   return {
     partition: owner.partition,
     accountId: owner.accountId,
@@ -294,11 +292,4 @@ function everyDay({ from, to }: Span, steps: readonly UsageStep[]): readonly Pic
 function lastDays(): Span {
   const today = Math.floor(Date.now() / dayMs) * dayMs
   return { from: new Date(today - (spendDaysMax - 1) * dayMs), to: new Date(today + dayMs) }
-}
-
-export class TooManyKeysError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super(`The account has ${keysPerAccountMax} keys, which is the maximum.`)
-  }
 }

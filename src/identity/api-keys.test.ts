@@ -25,6 +25,7 @@ import {
   oldSecretsMax,
   revokeKey,
   rotateKey,
+  TooManyKeysError,
   TooManyOldSecretsError,
   updateKey,
 } from './api-keys.ts'
@@ -254,4 +255,24 @@ test('what does not exist can be neither changed nor revoked', async () => {
     [await updateKey(ledger.database, nobody, {}), await revokeKey(ledger.database, nobody)],
     [false, false],
   )
+})
+
+test('revoked keys do not count against the maximum, and of those that were never used the newest 900 are kept', async () => {
+  const { database } = ledger
+  const { partition, accountId } = await openPayer(database, 0n)
+  const [own] = await listKeys(database, accountId)
+  const add = (count: number, revoked: string) =>
+    database.query(
+      `insert into api_keys (partition, id, account_id, name, hint, revoked_at)
+       select $1, gen_random_uuid(), $2, 'many', '', ${revoked} from generate_series(1, $3) n`,
+      [partition, accountId, count],
+    )
+  await add(1_000, "now() - n * interval '1 second'")
+  const { id } = await createKey(database, { partition, accountId, name: 'new' })
+  const listed = await listKeys(database, accountId)
+  assert.deepEqual([listed.length, ...listed.slice(0, 2).map((key) => key.id)], [902, id, own!.id])
+  await add(998, 'null')
+  await assert.rejects(createKey(database, { partition, accountId, name: 'one too many' }), TooManyKeysError)
+  await revokeKey(database, own!.id)
+  await createKey(database, { partition, accountId, name: 'in its place' })
 })

@@ -81,6 +81,8 @@ export async function createKey(
   await database.transaction(async (transaction) => {
     await lockOpenAccount(transaction, key)
     if (key.madeBy !== undefined) await requireDeveloper(transaction, key, key.madeBy)
+    await refuseManyKeys(transaction, key)
+    await forgetRevokedKeys(transaction, key)
     await transaction.query(
       `insert into api_keys (partition, id, account_id, name, hint, limit_amount, limit_window, expires_at, ${optionColumns}, made_by)
        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
@@ -124,12 +126,36 @@ async function requireDeveloper(
   if (member === undefined || !reaches(member.role, 'developer')) throw new CannotCreateKeysError()
 }
 
-/** Newest first. Without `accountId`: keys of all accounts. `madeBy` selects the keys of one member. */
+/** Throws `TooManyKeysError` when the account has its maximum of keys that are not revoked. */
+export async function refuseManyKeys(connection: Connection, { partition, accountId }: AccountRef): Promise<void> {
+  const [known] = await connection.query<{ count: number }>(
+    `select count(*)::int as count from api_keys k where partition = $1 and account_id = $2 and not (${isRevoked})`,
+    [partition, accountId],
+  )
+  if (known!.count >= keysPerAccountMax) throw new TooManyKeysError()
+}
+
+/** Without this, an account without money could add rows without end. Keys that were used stay, for the log. */
+async function forgetRevokedKeys(connection: Connection, { partition, accountId }: AccountRef): Promise<void> {
+  const forgotten = await connection.query<{ id: string }>(
+    `delete from api_keys where partition = $1 and account_id = $2 and id in
+       (select id from api_keys k where partition = $1 and account_id = $2 and ${isRevoked} and last_used_at is null
+         order by revoked_at desc, id offset ${unusedRevokedMax})
+     returning id`,
+    [partition, accountId],
+  )
+  if (forgotten.length > 0)
+    await connection.query('delete from api_key_hashes where key_id = any ($1::uuid[])', [
+      forgotten.map(({ id }) => id),
+    ])
+}
+
+/** Those that are not revoked first, then newest first. Without `accountId`: keys of all accounts. `madeBy` selects the keys of one member. */
 export async function listKeys(database: Database, accountId?: string, madeBy?: string): Promise<readonly ApiKey[]> {
   const rows = await database.query<KeyRow>(
     `select ${keyColumns} from api_keys k
       where ($1::uuid is null or account_id = $1) and ($2::uuid is null or made_by = $2)
-      order by created_at desc, id limit ${keysPerAccountMax}`,
+      order by ${isRevoked}, created_at desc, id limit ${keysPerAccountMax}`,
     [accountId ?? null, madeBy ?? null],
   )
   return readKeys(database, rows)
@@ -194,7 +220,9 @@ export async function findKeysNamed(database: Database, named: string, accountId
   return readKeys(database, rows)
 }
 
-export const keysPerAccountMax = 1000
+const keysPerAccountMax = 1000
+const unusedRevokedMax = 900
+const isRevoked = 'k.revoked_at is not null and not k.disabled'
 /** Old secrets of a key that still work. */
 export const oldSecretsMax = 10
 /** The hint of a wallet's key, which has no secret. Written by `credit_x402_payment`. */
@@ -463,6 +491,13 @@ export class CannotCreateKeysError extends ServiceError {
   readonly code = 'role_required'
   constructor() {
     super('You may no longer create keys in this account. Ask an owner or admin. No key was created.')
+  }
+}
+
+export class TooManyKeysError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(`The account has ${keysPerAccountMax} keys, which is the maximum. Revoke one that you do not need.`)
   }
 }
 
