@@ -1,7 +1,7 @@
 import { escapeHtml } from '../page.ts'
 import { exampleOf, type Json, type Schemas } from './examples.ts'
 import { type Heading, renderCode, renderTabs } from './markdown.ts'
-import { requestSamples, writtenExamples } from './request-samples.ts'
+import { requestSamples, schemesOf, writtenExamples } from './request-samples.ts'
 
 export type OpenApi = {
   readonly info: { readonly version: string; readonly description: string }
@@ -35,19 +35,22 @@ export type ReferencePage = { readonly html: string; readonly headings: readonly
 const depthMax = 3
 
 const pages = {
-  /** Routes that a program calls with an API key, or without credentials. */
+  /** Routes that a program calls. */
   programs: {
     title: 'API reference',
-    about: 'The routes for programs. Send an API key as <code>Authorization: Bearer penny_…</code>.',
+    about:
+      'The routes for programs. Send an API key, or a management key where one is named, as <code>Authorization: Bearer penny_…</code>.',
     other: 'The routes of the dashboard are on <a href="/docs/api/dashboard">another page</a>.',
-    has: ({ path, operation }: DocumentedRoute) => path.startsWith('/v1') || namesOf(operation).includes('key'),
+    has: ({ path, operation }: DocumentedRoute) =>
+      /^(\/x402)?\/v1\//.test(path) ||
+      schemesOf(operation).some((scheme) => scheme === 'key' || scheme === 'management_key'),
   },
   /** Routes that the dashboard calls with a session. */
   dashboard: {
     title: 'Dashboard API',
     about:
       'The routes behind the dashboard. They need a session cookie, which signing in sets, unless marked as public.',
-    other: 'The routes for API keys are in <a href="/docs/api">the API reference</a>.',
+    other: 'The routes for programs are in <a href="/docs/api">the API reference</a>.',
     has: (route: DocumentedRoute): boolean => !pages.programs.has(route),
   },
 } as const
@@ -137,13 +140,16 @@ function aboutParameter({ in: place, required, schema }: Parameter): string {
 }
 
 function accessOf(operation: Operation): string {
-  const names = namesOf(operation)
-  if (names.length === 0) return 'Public.'
-  return `Needs ${names.map((name) => (name === 'key' ? 'an API key' : 'a session')).join(' or ')}.`
+  const schemes = schemesOf(operation)
+  return schemes.length === 0 ? 'Public.' : `Needs ${schemes.map((scheme) => credentials[scheme]).join(' or ')}.`
 }
 
-function namesOf({ security = [] }: Operation): readonly string[] {
-  return security.flatMap((way) => Object.keys(way))
+const credentials: Readonly<Record<string, string>> = {
+  key: 'an API key',
+  management_key: 'a management key',
+  payment: 'a payment of a wallet',
+  signIn: 'a sign-in of a wallet',
+  session: 'a session',
 }
 
 function bodyOf({ content = {} }: Body): string {

@@ -170,6 +170,21 @@ test('the reference has every route of the OpenAPI document, each with a request
   }
 })
 
+test('the reference names every credential that a route takes, and its sample sends one that a program has', async () => {
+  const html = `${await (await get('/docs/api')).text()}${await (await get('/docs/api/dashboard')).text()}`
+  const { paths } = JSON.parse(openApi) as OpenApi
+  const routes = Object.values(paths).flatMap((methods) => Object.values(methods))
+  for (const { operationId, security = [] } of routes) {
+    const [, access = ''] = new RegExp(`<h2 id="${operationId}">.*?(Public|Needs [^<]*?)\\.</p>`, 's').exec(html) ?? []
+    const schemes = security.flatMap((way) => Object.keys(way))
+    const named = access === 'Public' ? [] : access.replace('Needs ', '').split(' or ')
+    assert.equal(new Set(named).size, schemes.length, `${operationId}: ${access}`)
+  }
+  const text = html.replaceAll(/<[^>]+>/g, '')
+  for (const header of ['PAYMENT-SIGNATURE: $X402_PAYMENT', 'Authorization: Bearer $PENNY_MANAGEMENT_KEY'])
+    assert.ok(text.includes(header), header)
+})
+
 test('every example of the reference is one that its schema allows', () => {
   const document = JSON.parse(openApi) as OpenApi
   const ajv = new Ajv2020({ strict: false, allErrors: true })

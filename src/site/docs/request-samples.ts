@@ -1,4 +1,4 @@
-import type { DocumentedRoute } from './api-reference.ts'
+import type { DocumentedRoute, Operation } from './api-reference.ts'
 import { exampleOf } from './examples.ts'
 
 type Sample = { readonly language: 'sh' | 'python' | 'js' | 'go'; readonly code: string }
@@ -93,15 +93,17 @@ answer, err := client.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{
 export function requestSamples(route: DocumentedRoute, body: unknown): readonly Sample[] {
   const curl: Sample = { language: 'sh', code: curlOf(route, body) }
   if (route.operation.operationId === 'createChatCompletion') return [curl, ...completionSamples]
-  return needs(route, 'session') && !needs(route, 'key') ? [curl] : [curl, pythonOf(route, body), nodeOf(route, body)]
+  const isOnlyForSessions = headerOf(route) === undefined && schemesOf(route.operation).includes('session')
+  return isOnlyForSessions ? [curl] : [curl, pythonOf(route, body), nodeOf(route, body)]
 }
 
 function curlOf(route: DocumentedRoute, body: unknown): string {
   const { variable, path } = addressOf(route)
+  const header = headerOf(route)
   const lines = [
     `curl ${route.method === 'GET' ? '' : `-X ${route.method} `}"$${variable}${path}"`,
-    ...(needs(route, 'key') ? ['-H "Authorization: Bearer $OPENAI_API_KEY"'] : []),
-    ...(needs(route, 'session') && !needs(route, 'key') ? ['-b "__Host-penny=$SESSION"'] : []),
+    ...(header ? [`-H "${header.name}: ${header.prefix}$${header.variable}"`] : []),
+    ...(!header && schemesOf(route.operation).includes('session') ? ['-b "__Host-penny=$SESSION"'] : []),
     ...(body === undefined
       ? []
       : ['-H "Content-Type: application/json"', `-d '${JSON.stringify(body, null, 2).replaceAll("'", "'\\''")}'`]),
@@ -111,8 +113,10 @@ function curlOf(route: DocumentedRoute, body: unknown): string {
 
 function pythonOf(route: DocumentedRoute, body: unknown): Sample {
   const { variable, path } = addressOf(route)
+  const header = headerOf(route)
+  const prefix = header?.prefix ? `"${header.prefix}" + ` : ''
   const headers = [
-    ...(needs(route, 'key') ? ['"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]'] : []),
+    ...(header ? [`"${header.name}": ${prefix}os.environ["${header.variable}"]`] : []),
     ...(body === undefined ? [] : ['"Content-Type": "application/json"']),
   ]
   const given = [
@@ -134,8 +138,10 @@ with urllib.request.urlopen(request) as response:
 
 function nodeOf(route: DocumentedRoute, body: unknown): Sample {
   const { variable, path } = addressOf(route)
+  const header = headerOf(route)
+  const prefix = header?.prefix ? `'${header.prefix}' + ` : ''
   const headers = [
-    ...(needs(route, 'key') ? ["Authorization: 'Bearer ' + env.OPENAI_API_KEY"] : []),
+    ...(header ? [`'${header.name}': ${prefix}env.${header.variable}`] : []),
     ...(body === undefined ? [] : ["'Content-Type': 'application/json'"]),
   ]
   const options = [
@@ -164,8 +170,25 @@ function addressOf({ path, operation }: DocumentedRoute): { readonly variable: s
     : { variable: 'PENNY_URL', path: filled }
 }
 
-function needs({ operation }: DocumentedRoute, name: 'key' | 'session'): boolean {
-  return (operation.security ?? []).some((way) => name in way)
+/** The credentials that the route takes, one of them. None: it is public. */
+export function schemesOf({ security = [] }: Operation): readonly string[] {
+  return security.flatMap((way) => Object.keys(way))
+}
+
+/** The header that a program sends, with its value in a variable. Undefined for public routes and those for a session only. */
+function headerOf({ operation }: DocumentedRoute): CredentialHeader | undefined {
+  return schemesOf(operation)
+    .map((scheme) => credentialHeaders[scheme])
+    .find((header) => header !== undefined)
+}
+
+type CredentialHeader = { readonly name: string; readonly prefix: string; readonly variable: string }
+
+const credentialHeaders: Readonly<Record<string, CredentialHeader>> = {
+  key: { name: 'Authorization', prefix: 'Bearer ', variable: 'OPENAI_API_KEY' },
+  management_key: { name: 'Authorization', prefix: 'Bearer ', variable: 'PENNY_MANAGEMENT_KEY' },
+  payment: { name: 'PAYMENT-SIGNATURE', prefix: '', variable: 'X402_PAYMENT' },
+  signIn: { name: 'SIGN-IN-WITH-X', prefix: '', variable: 'X402_SIGN_IN' },
 }
 
 function pythonValue(value: unknown): string {
