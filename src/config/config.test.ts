@@ -109,6 +109,20 @@ test('a master key in a variable is noticed in production; one in a file is not'
   assert.equal(isMasterKeyInline(readConfig({ ...chain, NODE_ENV: 'production', MASTER_KEY_FILE: file })), false)
 })
 
+test('PUBLIC_URL is only scheme and host: links and the address for clients are made from it', () => {
+  for (const url of [
+    'https://router.example.com/v1',
+    'https://me:secret@router.example.com',
+    'https://a.example?secret',
+  ])
+    assert.throws(
+      () => readConfig({ PUBLIC_URL: url }),
+      ({ message }: Error) => message.startsWith('PUBLIC_URL must be') && !message.includes('secret'),
+    )
+  for (const url of ['https://router.example.com/', 'http://127.0.0.1:8402'])
+    assert.equal(readConfig({ PUBLIC_URL: url }).publicUrl, new URL(url).origin)
+})
+
 test('a bad value stops the start with one line that names it', () => {
   const wrong: Record<string, Record<string, string>> = {
     PORT: { PORT: 'http' },

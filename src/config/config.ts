@@ -240,7 +240,7 @@ function buildConfig(read: SettingReader, reader: ConfigReader): Config {
     production: isProduction,
     port: read.integer('PORT', 8402, 0, 65_535),
     host: read.text('HOST', '127.0.0.1'),
-    publicUrl: read.url('PUBLIC_URL'),
+    publicUrl: read.origin('PUBLIC_URL'),
     trustProxy: read.flag('TRUST_PROXY'),
     dataDir: resolve(read.text('DATA_DIR', '.penny')),
     logLevel: read.oneOf('LOG_LEVEL', logLevels, 'info'),

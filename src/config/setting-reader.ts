@@ -164,15 +164,22 @@ export class SettingReader {
     const value = this.text(name)
     if (value === undefined) return undefined
     const url = URL.parse(value)
-    if (
-      url !== null &&
-      (url.protocol === 'http:' || url.protocol === 'https:') &&
-      url.search === '' &&
-      url.hash === ''
-    ) {
-      return value.replace(/\/+$/, '')
-    }
-    throw new InvalidConfigError(`${name} must be an http or https address, got "${value}".`)
+    if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:'))
+      throw new InvalidConfigError(`${name} must be an http or https address, got "${value}".`)
+    // Not printed: it may be a key.
+    if (url.search !== '' || url.hash !== '')
+      throw new InvalidConfigError(`${name} must be an address without a query: remove everything from "?" or "#" on.`)
+    return value.replace(/\/+$/, '')
+  }
+
+  /** An http(s) address of scheme, host and port only. */
+  origin(name: SettingName): string | undefined {
+    const value = this.url(name)
+    const { pathname, username, password } = new URL(value ?? 'http://localhost')
+    if (pathname === '/' && `${username}${password}` === '') return value
+    throw new InvalidConfigError(
+      `${name} must be only scheme and host, such as https://router.example.com: without a path, name or password.`,
+    )
   }
 
   /** One or more addresses, separated by commas. */
