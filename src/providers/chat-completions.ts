@@ -25,5 +25,4 @@ const sharedParams: ReadonlySet<string> = new Set<ChatParameter>([
   'parallel_tool_calls',
   'temperature',
   'prompt_cache_key',
-  'model',
 ])

@@ -27,5 +27,4 @@ const chatNames: readonly (readonly [upstream: string, chat: ChatParameter])[] =
   ['parallel_tool_calls', 'parallel_tool_calls'],
   ['temperature', 'temperature'],
   ['prompt_cache_key', 'prompt_cache_key'],
-  ['model', 'model'],
 ]

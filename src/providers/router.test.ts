@@ -183,6 +183,22 @@ test('a rate limit on one model does not affect the provider’s other models', 
   assert.equal(router.health[0]?.state, 'closed')
 })
 
+test('a provider that does not know the model answers 400: the next one is tried, and its other models stay in', async (t) => {
+  const { a, router } = await startPair(t)
+  const error = { code: 'model_not_found', param: 'model', message: "The requested model 'm' does not exist." }
+  a.answer = ({ outgoing }) => void outgoing.writeHead(400).end(JSON.stringify({ error }))
+  for (let count = 0; count < 5; count += 1) assert.equal(await ask(router), 'b')
+  assert.deepEqual([stateOf(router, 'a'), router.health[0]?.modelsOut, a.exchanges.length], ['closed', ['m'], 3])
+})
+
+test('a provider whose credit is used up is taken out, also if it says so with 400', async (t) => {
+  const { a, router } = await startPair(t)
+  const error = { type: 'invalid_request_error', message: 'Your credit balance is too low to access the API.' }
+  a.answer = ({ outgoing }) => void outgoing.writeHead(400).end(JSON.stringify({ error }))
+  for (let count = 0; count < 5; count += 1) assert.equal(await ask(router), 'b')
+  assert.deepEqual([stateOf(router, 'a'), a.exchanges.length], ['open', 3])
+})
+
 test('when all providers are out, one is tried anyway', async (t) => {
   const { a, b, router } = await startPair(t)
   a.answer = status(500)

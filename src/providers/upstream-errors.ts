@@ -16,13 +16,13 @@ export function refusalError(
   { statusCode, headers, fault }: Refusal,
   chatParam: (param: string | undefined) => string | undefined,
 ): ServiceError {
-  if (fault.code === quotaFault || statusCode === 402) return new QuotaExhaustedError(statusCode)
+  if (isQuotaFault(fault) || statusCode === 402) return new QuotaExhaustedError(statusCode)
   if (statusCode === 429) return new ModelOverloadedError(retryAfterMs(headers))
   if (isClientsFault(statusCode, fault)) return clientError({ ...fault, param: chatParam(fault.param) })
   return new UpstreamError('The model is not available at the moment. Try again.', { upstreamStatus: statusCode })
 }
 
-// We build the request and send the key, so an error about its shape or the key is our mistake, not the customer's.
+// We build the request, name the model and send the key, so an error about these is our mistake, not the customer's.
 const ourFaults = new Set([
   'unknown_parameter',
   'missing_required_parameter',
@@ -30,6 +30,7 @@ const ourFaults = new Set([
   'invalid_json',
   'server_error',
   'invalid_api_key',
+  'model_not_found',
   // Google's.
   'API_KEY_INVALID',
   // FastAPI's: an unknown member, and one that is missing.
@@ -37,9 +38,13 @@ const ourFaults = new Set([
   'missing',
 ])
 
-function isClientsFault(statusCode: number, fault: Fault): boolean {
+// Of OpenRouter, Mistral and DeepSeek, which have no code for it. Each is the whole message: a provider may quote the customer's text.
+const unknownModel = /^(?:\S+ is not a valid model ID|Invalid model: \S+|Model Not Exist)\.?$/i
+
+function isClientsFault(statusCode: number, { code, message, param }: Fault): boolean {
   const refused = statusCode === 400 || statusCode === 413 || statusCode === 422
-  return refused && fault.message !== '' && !ourFaults.has(fault.code)
+  if (!refused || message === '') return false
+  return param !== 'model' && !ourFaults.has(code) && !unknownModel.test(message)
 }
 
 // The second is llama.cpp's.
@@ -69,9 +74,14 @@ const promptFaults = new Set([
 ])
 const overloadFaults = new Set(['rate_limit_exceeded', 'server_is_overloaded', 'slow_down', 'overloaded'])
 
-// The operator's credit at the provider is used up. It comes with status 429, but a retry in two seconds does not help.
-const quotaFault = 'insufficient_quota'
+// The operator's credit at the provider is used up. It comes with status 429 or 400, but a retry in two seconds does not help.
+const quotaFaults = new Set(['insufficient_quota', 'billing_hard_limit_reached'])
 const quotaRetryMs = 60_000
+
+// Anthropic has no code for it.
+function isQuotaFault({ code, message }: Pick<Fault, 'code' | 'message'>): boolean {
+  return quotaFaults.has(code) || /^Your credit balance is too low\b/.test(message)
+}
 
 /** Our own fault code, not the provider's: see `UnreadAnswerError`. */
 export const unreadFault = 'answer_unread'
@@ -79,7 +89,7 @@ export const unreadFault = 'answer_unread'
 /** The error for an answer that failed before any of it was sent. */
 export function failureError({ code, message }: { readonly code: string; readonly message: string }): ServiceError {
   if (promptFaults.has(code)) return clientError({ code, message })
-  if (code === quotaFault) return new QuotaExhaustedError()
+  if (isQuotaFault({ code, message })) return new QuotaExhaustedError()
   if (overloadFaults.has(code)) return new ModelOverloadedError()
   if (code === 'upstream_timeout') return new UpstreamTimeoutError()
   if (code === unreadFault) return new UnreadAnswerError()

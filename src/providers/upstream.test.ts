@@ -291,6 +291,33 @@ const faults: readonly (readonly [status: number, body: unknown, code: string, p
     [{ error: { code: 400, message: 'API key not valid.', details: [{ reason: 'API_KEY_INVALID' }] } }],
     'upstream_error',
   ],
+  [
+    400,
+    { error: { message: "The requested model 'm' does not exist.", code: 'model_not_found', param: 'model' } },
+    'upstream_error',
+  ],
+  [400, { error: { message: 'm is unknown', type: 'invalid_request_error', param: 'model' } }, 'upstream_error'],
+  [
+    400,
+    { error: { message: 'Model Not Exist', type: 'invalid_request_error', code: 'invalid_request_error' } },
+    'upstream_error',
+  ],
+  [400, { error: { code: 400, message: 'vendor/m is not a valid model ID' } }, 'upstream_error'],
+  [400, { message: 'Invalid model: m', type: 'invalid_model', code: '1500' }, 'upstream_error'],
+  [
+    400,
+    { error: { message: 'Invalid text: "m is not a valid model ID"', type: 'invalid_request_error' } },
+    'invalid_value',
+  ],
+  [
+    400,
+    {
+      type: 'error',
+      error: { type: 'invalid_request_error', message: 'Your credit balance is too low to access the Anthropic API.' },
+    },
+    'overloaded',
+  ],
+  [400, { error: { message: 'Hard limit', code: 'billing_hard_limit_reached' } }, 'overloaded'],
   [400, { error: { message: 'oops', type: 'server_error' } }, 'upstream_error'],
   [400, { error: { message: '', code: 400 } }, 'upstream_error'],
   [400, 'not json', 'upstream_error'],
