@@ -49,10 +49,13 @@ function isClientsFault(statusCode: number, { code, message, param }: Fault): bo
 
 // The second is llama.cpp's.
 const contextFaults = new Set(['context_length_exceeded', 'exceed_context_size_error'])
+// Of vLLM, SGLang, Ollama and Google, which have no code for it.
+const tooLong =
+  /maximum context length|model's context length|exceeds the (?:model's )?context|input token count (?:\(\d+\) )?exceeds/i
 
-function clientError(fault: Pick<Fault, 'code' | 'message'> & { readonly param?: string | undefined }): ServiceError {
-  if (contextFaults.has(fault.code)) return new ContextLengthExceededError(fault.message)
-  return new RefusedByModelError(fault.message, fault.param)
+function clientError({ code, message, param }: Pick<Fault, 'code' | 'message'> & Partial<Fault>): ServiceError {
+  if (contextFaults.has(code) || tooLong.test(message)) return new ContextLengthExceededError(message)
+  return new RefusedByModelError(message, param)
 }
 
 function retryAfterMs(headers: AnswerHead['headers']): number {
