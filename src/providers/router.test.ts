@@ -191,6 +191,16 @@ test('a provider that does not know the model answers 400: the next one is tried
   assert.deepEqual([stateOf(router, 'a'), router.health[0]?.modelsOut, a.exchanges.length], ['closed', ['m'], 3])
 })
 
+test('input that a provider flags is refused, and three such requests take nothing out', async (t) => {
+  const { a, b, router } = await startPair(t)
+  const error = { code: 403, message: 'Your input was flagged.', metadata: { reasons: ['violence'] } }
+  a.answer = ({ outgoing }) => void outgoing.writeHead(403).end(JSON.stringify({ error }))
+  for (let count = 0; count < 3; count += 1) assert.equal(await ask(router), 'invalid_value')
+  a.answer = good
+  assert.equal(await ask(router), 'a')
+  assert.deepEqual([stateOf(router, 'a'), b.exchanges.length], ['closed', 0])
+})
+
 test('a provider whose credit is used up is taken out, also if it says so with 400', async (t) => {
   const { a, router } = await startPair(t)
   const error = { type: 'invalid_request_error', message: 'Your credit balance is too low to access the API.' }

@@ -1,6 +1,6 @@
 import { ServiceError } from '../errors.ts'
 import type { AnswerHead } from './upstream-answer.ts'
-import type { Fault } from './upstream-fault.ts'
+import { type Fault, flaggedFault } from './upstream-fault.ts'
 
 const retryAfterMsMax = 60_000
 const retryAfterMsDefault = 2_000
@@ -42,7 +42,7 @@ const ourFaults = new Set([
 const unknownModel = /^(?:\S+ is not a valid model ID|Invalid model: \S+|Model Not Exist)\.?$/i
 
 function isClientsFault(statusCode: number, { code, message, param }: Fault): boolean {
-  const refused = statusCode === 400 || statusCode === 413 || statusCode === 422
+  const refused = [400, 413, 422].includes(statusCode) || (statusCode === 403 && code === flaggedFault)
   if (!refused || message === '') return false
   return param !== 'model' && !ourFaults.has(code) && !unknownModel.test(message)
 }
@@ -71,7 +71,7 @@ function retryAfterMs(headers: AnswerHead['headers']): number {
 const promptFaults = new Set([
   'context_length_exceeded',
   'invalid_prompt',
-  'content_policy_violation',
+  flaggedFault,
   'bio_policy',
   'misalignment_policy_violation',
 ])

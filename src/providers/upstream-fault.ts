@@ -19,6 +19,9 @@ const secrets = new RegExp(
   'gi',
 )
 
+/** The code when a provider's moderation refused the customer's input. */
+export const flaggedFault = 'content_policy_violation'
+
 /**
  * Parses an upstream's error: `{error: {code, message}}`, the same without nesting or inside an array, with a `type` instead of a code,
  * `{code, error: message}`, or with a list of details, as Google's and FastAPI's servers send it. The result always has a code, if need be
@@ -28,12 +31,23 @@ export function readFault(value: unknown, hidden: readonly string[], codeDefault
   const first: unknown = Array.isArray(value) ? value.find(isObject) : value
   const outer = isObject(first) ? first : {}
   const error = isObject(outer.error) ? outer.error : outer
+  const flagged = flaggedFor(error)
+  if (flagged !== undefined) {
+    return { code: flaggedFault, message: scrubbed(`the input was flagged${flagged}.`, hidden), param: undefined }
+  }
   const message = messageIn(error.message) ?? messageIn(error.detail) ?? messageIn(outer.error)
   return {
     code: [...detailCodes(error), error.code, error.type].find(isCode) ?? codeDefault,
     message: message === undefined ? '' : scrubbed(message, hidden),
     param: typeof error.param === 'string' ? error.param : undefined,
   }
+}
+
+/** The reasons of OpenRouter's moderation. Its own message names the provider and its model. */
+function flaggedFor({ metadata }: JsonObject): string | undefined {
+  if (!isObject(metadata) || !Array.isArray(metadata.reasons)) return undefined
+  const reasons = metadata.reasons.slice(0, detailsMax).filter((reason) => typeof reason === 'string')
+  return reasons.length === 0 ? '' : ` for ${reasons.join(', ')}`
 }
 
 /** Details are more exact: Google calls a wrong key an invalid argument, and FastAPI has one type for a whole list. */

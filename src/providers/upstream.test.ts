@@ -357,6 +357,8 @@ const faults: readonly (readonly [status: number, body: unknown, code: string, p
   [400, 'not json', 'upstream_error'],
   [401, { error: { message: 'Incorrect API key', code: 'invalid_api_key' } }, 'upstream_error'],
   [403, { error: { message: 'Country not supported' } }, 'upstream_error'],
+  [403, { error: { code: 403, message: 'flagged', metadata: { reasons: ['violence'] } } }, 'invalid_value'],
+  [403, { error: { code: 403, message: 'Key limit exceeded', metadata: { provider_name: null } } }, 'upstream_error'],
   [404, { error: { message: 'The model m does not exist', code: 'model_not_found' } }, 'upstream_error'],
   [422, { error: { message: 'Cannot process', code: 'unprocessable' } }, 'invalid_value'],
   [429, { error: { message: 'Slow down', code: 'rate_limit_exceeded' } }, 'overloaded'],
@@ -420,6 +422,17 @@ test('no message contains the key or the address of the upstream', async (contex
   assert.match(message, /^The model refused the request: Key \[removed\] at \[removed\]/)
   assert.doesNotMatch(message, /sk-test|127\.0\.0\.1/)
   assert.ok(message.length < 600)
+})
+
+test('a refusal of flagged input says why, and does not name the provider or its model', async (context) => {
+  const error = {
+    code: 403,
+    message: 'vendor/m requires moderation on Vendor. Your input was flagged for "violence, self-harm".',
+    metadata: { reasons: ['violence', 'self-harm'], flagged_input: 'Hi', provider_name: 'Vendor' },
+  }
+  const { upstream } = await stage(context, (response) => response.writeHead(403).end(JSON.stringify({ error })))
+  const { message } = await rejection(upstream.respond(request, 'm', never, options))
+  assert.equal(message, 'The model refused the request: the input was flagged for violence, self-harm.')
 })
 
 test('an answer that is not a stream of events is an error of the upstream', async (context) => {
