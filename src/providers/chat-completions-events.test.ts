@@ -248,6 +248,26 @@ test('a signature of the thoughts before a call, as Google sends it, is replayed
   assert.deepEqual(item?.type === 'item' && item.item.tool_calls, [{ ...called('c'), extra_content }, called('d')])
 })
 
+test('the reasoning details of OpenRouter are replayed in order, each text joined with its signature', () => {
+  const detail = (type: string, index: number, more: object) => ({ type: `reasoning.${type}`, index, ...more })
+  const sealed = [detail('encrypted', 1, { data: 'c2Vh' }), detail('encrypted', 1, { data: 'bGVk' })]
+  const stream =
+    chunk({ reasoning: 'Let', reasoning_details: [detail('text', 0, { text: 'Let', signature: null })] }) +
+    chunk({ reasoning: ' me.', reasoning_details: [detail('text', 0, { text: ' me.', format: 'f' })] }) +
+    chunk({ reasoning_details: [detail('text', 0, { text: null, signature: 'c2ln' }), ...sealed] }) +
+    chunk({ reasoning_details: [null, detail('text', 2, { text: 'Search.' })] }) +
+    chunk({ tool_calls: [call] }, 'tool_calls')
+  const item = read([Buffer.from(stream)]).find(({ type }) => type === 'item')
+  assert.deepEqual(item?.type === 'item' && [item.item.reasoning, item.item.reasoning_details], [
+    'Let me.',
+    [
+      detail('text', 0, { text: 'Let me.', signature: 'c2ln', format: 'f' }),
+      ...sealed,
+      detail('text', 2, { text: 'Search.' }),
+    ],
+  ])
+})
+
 test('a round of content in parts is replayed in parts, its reasoning first', () => {
   const thoughts = (text: string) => ({ type: 'thinking', thinking: [{ type: 'text', text }] })
   const written = { type: 'text', text: 'Wait.' }

@@ -57,6 +57,8 @@ type Answer = {
   text: string
   /** Under the server's own member name, or `thinking` for parts: some servers refuse a further round without it. */
   reasoning: { readonly name: string; text: string } | undefined
+  /** OpenRouter's. Some of its models refuse a further round without them. */
+  readonly reasoningDetails: JsonObject[]
   readonly orderedCalls: OrderedCalls
   /** By their index in the list. */
   readonly calls: Map<number, Call>
@@ -82,6 +84,7 @@ function createAnswer(hidden: readonly string[]): Answer {
     usage: undefined,
     text: '',
     reasoning: undefined,
+    reasoningDetails: [],
     orderedCalls: createOrderedCalls(),
     calls: new Map(),
     allCalls: [],
@@ -134,7 +137,8 @@ function readChoice(answer: Answer, chunk: JsonObject, choice: JsonObject): void
   // A report from before this output does not include it: some servers report usage with their first chunk only.
   if (!isObject(chunk.usage) && hasOutput(delta)) answer.usage = undefined
   addReasoning(answer, delta)
-  if (Array.isArray(delta.reasoning_details)) for (const value of delta.reasoning_details) addSealed(answer, value)
+  if (Array.isArray(delta.reasoning_details))
+    for (const value of delta.reasoning_details) addReasoningDetail(answer, value)
   addContent(answer, delta.content)
   if (Array.isArray(delta.annotations)) for (const value of delta.annotations) addAnnotation(answer, value)
   if (isText(delta.refusal)) answer.events.push({ type: 'refusal', text: delta.refusal })
@@ -218,10 +222,23 @@ function contentParts(content: unknown): readonly ContentPart[] {
   })
 }
 
-/** Encrypted reasoning, as OpenRouter sends it. */
-function addSealed(answer: Answer, value: unknown): void {
-  if (!isObject(value) || value.type !== 'reasoning.encrypted' || typeof value.data !== 'string') return
-  answer.events.push({ type: 'sealed-reasoning', bytes: value.data.length })
+/** Encrypted reasoning, or readable reasoning with its signature. Readable reasoning also comes as text. */
+function addReasoningDetail(answer: Answer, value: unknown): void {
+  if (!isObject(value)) return
+  if (value.type === 'reasoning.encrypted' && typeof value.data === 'string') {
+    answer.events.push({ type: 'sealed-reasoning', bytes: value.data.length })
+  }
+  const { reasoningDetails: details } = answer
+  const last = details.at(-1)
+  const continues = value.type === 'reasoning.text' && last?.type === value.type && last.index === value.index
+  if (!continues) {
+    details.push(value)
+    return
+  }
+  // The signature comes last, often without text.
+  const given = Object.entries(value).filter(([, member]) => member !== null)
+  const text = [last.text, value.text].filter(isText).join('')
+  details[details.length - 1] = { ...last, ...Object.fromEntries(given), text }
 }
 
 /** A fragment with a new id and a name begins another call, even where the server gives all calls the same index. */
@@ -285,10 +302,11 @@ function finish(answer: Answer): void {
 }
 
 /** The round as a message, to send back with the results of its calls. */
-function assistantItem({ text, reasoning, allCalls }: Answer): JsonObject {
+function assistantItem({ text, reasoning, reasoningDetails, allCalls }: Answer): JsonObject {
   return {
     role: 'assistant',
     ...contentAndReasoning(text, reasoning),
+    ...(reasoningDetails.length > 0 && { reasoning_details: reasoningDetails }),
     tool_calls: allCalls.map((call) => ({
       id: call.id,
       type: 'function',

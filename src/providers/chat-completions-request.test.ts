@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { parseChatRequest } from '../inference/chat-request.ts'
 import { toChatCompletionsRequest } from './chat-completions-request.ts'
-import { type RequestOptions, type Turn, toModelRequest } from './model-request.ts'
+import { inputTexts, type RequestOptions, readableTexts, type Turn, toModelRequest } from './model-request.ts'
 
 const models = { defaultModel: 'm', ids: ['m'], maxOutputTokens: () => 64_000 }
 const map = (body: object, more: Partial<RequestOptions> = {}) => {
@@ -110,4 +110,19 @@ test('a further round is replayed as its provider wrote it; another provider is 
     },
     result,
   ])
+})
+
+test('reasoning that only the provider can read is in the upper bound of the input, and not in our own count', () => {
+  const item = {
+    role: 'assistant',
+    content: null,
+    reasoning: 'READABLE',
+    reasoning_details: [{ type: 'reasoning.encrypted', data: 'SEALED' }],
+    tool_calls: [{ id: 'c', function: { name: 'f', arguments: '{}' }, extra_content: { signature: 'SIGNED' } }],
+  }
+  const turn: Turn = { provider: 'here', items: [item], unlistedCalls: [], text: '', calls: [], results: [] }
+  const chat = parseChatRequest({ messages: [{ role: 'user', content: 'hi' }] }, models)
+  const request = toModelRequest(chat, { promptCacheKey: 'k', turns: [turn] })
+  assert.deepEqual(inputTexts(request), ['hi', 'READABLE', 'SEALED', 'f', '{}', 'SIGNED'])
+  assert.deepEqual(readableTexts(request), ['hi', 'READABLE', 'f', '{}'])
 })

@@ -144,8 +144,9 @@ export function formatDefinition(format: ResponseFormat): FormatDefinition | und
 // Members that frame an item and are not read by the model. The item count bounds the framing.
 const framing = new Set(['type', 'role', 'id', 'call_id', 'status', 'phase'])
 
-// Encrypted reasoning, and signatures of it. They have fewer tokens than bytes, but only the provider knows how many.
-const framingAndSealed = new Set([...framing, 'encrypted_content', 'extra_content'])
+// Encrypted reasoning, and signatures of it. They have fewer tokens than bytes, but only the provider knows how many. What can be read of
+// `reasoning_details` is also in `reasoning`.
+const framingAndSealed = new Set([...framing, 'encrypted_content', 'extra_content', 'reasoning_details'])
 
 /** Everything that a provider counts as input. Schemas are the JSON that is sent. */
 export function inputOf(request: ModelRequest): {
