@@ -10,14 +10,24 @@ export type SearchWithFallbackOptions = {
   /** For the operator's log: without it a working fallback would hide a failing provider. */
   readonly onFailure: (error: ProviderError) => void
   readonly totalMsMax?: number
+  /** Milliseconds. */
+  readonly now?: () => number
 }
 
 const totalMsMaxDefault = 20_000
 const pauseMs = 250
 const pauseMsMax = 1_500
+// A provider that does not answer takes 8 s of each search.
+const failuresInRowMax = 3
+const restMs = 30_000
 
-/** Tries the providers in order. When all have failed, retries the first one whose error was temporary, once. */
-export function searchWithFallback({ providers, onFailure, totalMsMax }: SearchWithFallbackOptions): WebSearch {
+/**
+ * Tries the providers in order, except that those which failed three times in a row are tried last for 30 seconds. When all have failed,
+ * retries the first one whose error was temporary, once.
+ */
+export function searchWithFallback(options: SearchWithFallbackOptions): WebSearch {
+  const { onFailure, totalMsMax, now = () => performance.now() } = options
+  const providers = options.providers.map((provider) => new RestingProvider(provider, now))
   // As many searches as a provider has connections: behind them the HTTP client would queue, for all accounts alike, while the search's
   // timeout runs.
   const limit = new FairConcurrencyLimit({ concurrentMax: connectionsMax, accountConcurrentMin: 4, waitingMax: 512 })
@@ -30,7 +40,8 @@ export function searchWithFallback({ providers, onFailure, totalMsMax }: SearchW
         const both = AbortSignal.any([signal, late])
         using turn = await limit.enter(account, both)
         if (turn === undefined) throw new SearchFailedError(unavailable)
-        return await askProviders(providers, words, both, onFailure)
+        const ordered = providers.toSorted((one, other) => Number(one.isResting) - Number(other.isResting))
+        return await askProviders(ordered, words, both, onFailure)
       } catch (error) {
         signal.throwIfAborted()
         if (error instanceof SearchFailedError) throw error
@@ -38,6 +49,40 @@ export function searchWithFallback({ providers, onFailure, totalMsMax }: SearchW
         throw error
       }
     },
+  }
+}
+
+/** A provider that rests after temporary failures in a row. */
+class RestingProvider implements SearchProvider {
+  readonly name: string
+  readonly #provider: SearchProvider
+  readonly #now: () => number
+  #failuresInRow = 0
+  #restUntilMs = Number.NEGATIVE_INFINITY
+
+  constructor(provider: SearchProvider, now: () => number) {
+    this.name = provider.name
+    this.#provider = provider
+    this.#now = now
+  }
+
+  get isResting(): boolean {
+    return this.#now() < this.#restUntilMs
+  }
+
+  async search(query: string, signal: AbortSignal): Promise<readonly SearchResult[]> {
+    try {
+      const results = await this.#provider.search(query, signal)
+      this.#failuresInRow = 0
+      this.#restUntilMs = Number.NEGATIVE_INFINITY
+      return results
+    } catch (error) {
+      if (error instanceof ProviderError && error.temporary) {
+        this.#failuresInRow += 1
+        if (this.#failuresInRow >= failuresInRowMax) this.#restUntilMs = this.#now() + restMs
+      }
+      throw error
+    }
   }
 }
 

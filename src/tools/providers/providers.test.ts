@@ -175,6 +175,52 @@ test('when all providers fail transiently, one is called once more', async () =>
   assert.equal(calls, 2)
 })
 
+test('a provider that fails three times in a row is asked last for 30 seconds', async () => {
+  let nowMs = 0
+  const asked: string[] = []
+  const watched = (provider: SearchProvider): SearchProvider => ({
+    ...provider,
+    search(query, signal) {
+      asked.push(provider.name)
+      return provider.search(query, signal)
+    },
+  })
+  let first = failing('first', true)
+  const search = searchWithFallback({
+    providers: [watched({ name: 'first', search: (...given) => first.search(...given) }), watched(answering('second'))],
+    onFailure: () => {},
+    now: () => nowMs,
+  })
+  const askedFor = async () => {
+    asked.length = 0
+    await search.search('x', never, 'a')
+    return asked.join(' ')
+  }
+  for (let count = 0; count < 3; count += 1) assert.equal(await askedFor(), 'first second')
+  assert.equal(await askedFor(), 'second')
+  nowMs = 30_000
+  assert.equal(await askedFor(), 'first second')
+  assert.equal(await askedFor(), 'second', 'one more failure is enough')
+  first = answering('first')
+  nowMs = 60_000
+  assert.equal(await askedFor(), 'first')
+  first = failing('first', true)
+  assert.equal(await askedFor(), 'first second')
+  assert.equal(await askedFor(), 'first second', 'an answer resets the count')
+})
+
+test('when all providers rest, they are still asked', async () => {
+  let second = failing('second', true)
+  const search = searchWithFallback({
+    providers: [failing('first', true), { name: 'second', search: (...given) => second.search(...given) }],
+    onFailure: () => {},
+    now: () => 0,
+  })
+  for (let count = 0; count < 3; count += 1) await assert.rejects(search.search('x', never, 'a'), SearchFailedError)
+  second = answering('second')
+  assert.equal((await search.search('x', never, 'a'))[0]?.title, 'second')
+})
+
 test('a failed search is reported to the model without the provider’s name', async () => {
   const search = searchWithFallback({ providers: [failing('acme answered 401', false)], onFailure: () => {} })
   await assert.rejects(
