@@ -5,6 +5,7 @@ import { test } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
 import { terms } from '../../test/support/signing.ts'
 import type { ServiceError } from '../errors.ts'
+import { ShareUsedUpError } from '../fairness/shares.ts'
 import { InvalidApiKeyError } from '../identity/key-finder.ts'
 import { InvalidJsonError } from '../inference/json-body.ts'
 import type { Account } from '../ledger/accounts.ts'
@@ -113,6 +114,15 @@ test('requests that are paid for, and refusals that are not the client’s, cost
   const crowd = Array.from({ length: 200 }, () => ask(key('a')))
   await turn()
   assert.ok(crowd.every(({ state }) => state === 'admitted'))
+})
+
+test('clients that retry while their account is at its share are not held up', async () => {
+  const { refuse, ask } = begin()
+  const usedUp = new ShareUsedUpError('requests in progress', 16, 60)
+  for (let count = 0; count < 600; count += 1) await refuse(key('a'), 0, usedUp)
+  const asked = ask(key('a'))
+  await turn()
+  assert.equal(asked.state, 'admitted')
 })
 
 test('a refused body counts by its size, and a debt is paid off within seconds', async () => {

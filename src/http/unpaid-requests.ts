@@ -3,6 +3,7 @@ import type { Socket } from 'node:net'
 import { AttemptLostError, TooManyRetriesError } from '../chat/retries.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import { type ErrorCode, ServiceError } from '../errors.ts'
+import { ShareUsedUpError } from '../fairness/shares.ts'
 import type { Account } from '../ledger/accounts.ts'
 import { NoBalanceError } from '../ledger/refusals.ts'
 import { disconnectSignal } from './disconnect.ts'
@@ -227,7 +228,8 @@ type Reserved = { readonly buckets: TokenBuckets; readonly name: string }
 function isCounted(error: unknown, outgoing: ServerResponse): boolean {
   if (outgoing.destroyed || error instanceof UploadAbortedError) return true
   if (error instanceof TooManyRetriesError || error instanceof AttemptLostError) return true
-  return error instanceof ServiceError && !uncounted.has(error.code)
+  // The client only has to wait here too, but shares its code with rates.
+  return error instanceof ServiceError && !uncounted.has(error.code) && !(error instanceof ShareUsedUpError)
 }
 
 export class TooManyRefusedError extends ServiceError {
