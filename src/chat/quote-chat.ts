@@ -1,5 +1,5 @@
 import type { Model } from '../billing/price-list.ts'
-import { affordableMaxTokens, framedTokens, type Quote } from '../billing/quote.ts'
+import { framedTokens, type Quote } from '../billing/quote.ts'
 import { ServiceError } from '../errors.ts'
 import type { ApiKey } from '../identity/api-keys.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
@@ -8,7 +8,7 @@ import { quoteHold } from '../ledger/quote-hold.ts'
 import { fromAtomic, max, min, type Usdc, zero } from '../money/usdc.ts'
 import { type AdmissionParts, quoteRequest, refuseUnpaid } from './admit.ts'
 import { checkKeyCap, checkKeyRules, underKeyRules } from './key-rules.ts'
-import { refusalError } from './refusal-error.ts'
+import { admittedMaxTokens, refusalError } from './refusal-error.ts'
 
 /** A request's quote, and whether the ledger would admit it now. Nothing is held. */
 export type QuotedChat = {
@@ -51,8 +51,8 @@ export async function quoteChat(
     signal,
     refuseUnpaid: (least, asked) => refuseUnpaid(parts, payer, least, asked),
   })
-  const { fromCredit, spendable, inFlight, limitLeft, refusal } = await quoteHold(database, payer, quote.amount, cap)
-  const room = [spendable, fromAtomic(cap - inFlight), limitLeft ?? cap, options.maxRequestCost ?? cap].reduce(min)
+  const decision = await quoteHold(database, payer, quote.amount, cap)
+  const { fromCredit, spendable, refusal } = decision
   const refusedByKey = thrownBy(() => {
     checkKeyRules(options, chat, address)
     checkKeyCap(options, { model, quote, searchMax }, cap)
@@ -65,7 +65,7 @@ export async function quoteChat(
     authorized: fromAtomic(quote.amount - fromCredit),
     available: spendable,
     refusal: refusedByKey ?? (refusal && refusalError(refusal, { model, quote, cap, payer })),
-    affordableMaxTokens: Math.max(0, affordableMaxTokens(model, quote.inputTokensMax, max(zero, room))),
+    affordableMaxTokens: admittedMaxTokens({ model, quote, cap }, decision, options.maxRequestCost),
     inputTokens: Math.min(
       framedTokens(input.tokens ?? (await parts.countTokens(input.texts, { account, signal })), input),
       quote.inputTokensMax,

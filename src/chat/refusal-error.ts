@@ -3,6 +3,7 @@ import { affordableMaxTokens, type Quote } from '../billing/quote.ts'
 import type { ServiceError } from '../errors.ts'
 import { ExpiredApiKeyError, InvalidApiKeyError, RevokedApiKeyError } from '../identity/key-finder.ts'
 import type { HoldRefusal, Payer } from '../ledger/hold-calls.ts'
+import type { HoldQuote } from '../ledger/quote-hold.ts'
 import {
   AccountSuspendedError,
   InFlightCapError,
@@ -13,7 +14,7 @@ import {
   type RefusalAdvice,
   SettlementDelayedError,
 } from '../ledger/refusals.ts'
-import { min, type Usdc, zero } from '../money/usdc.ts'
+import { fromAtomic, max, min, type Usdc, zero } from '../money/usdc.ts'
 
 /** The request's cost, its payer, and the in-flight cap. */
 export type Asked = {
@@ -25,17 +26,29 @@ export type Asked = {
   readonly retryAfterMs?: number
 }
 
+/** The largest `max_tokens` with which the ledger would admit the request now. `requestMax`: the most that it may cost. */
+export function admittedMaxTokens(
+  { model, quote, cap }: Pick<Asked, 'model' | 'quote' | 'cap'>,
+  { spendable, inFlight, limitLeft }: Pick<HoldQuote, 'spendable' | 'inFlight' | 'limitLeft'>,
+  requestMax = cap,
+): number {
+  const room = [spendable, fromAtomic(cap - inFlight), limitLeft ?? cap, requestMax].reduce(min)
+  return Math.max(0, affordableMaxTokens(model, quote.inputTokensMax, max(zero, room)))
+}
+
 /** The customer's error for a refused hold. */
 export function refusalError(refusal: HoldRefusal, asked: Asked): ServiceError {
-  const { model, quote, cap, payer, retryAfterMs } = asked
-  const advise = (room: Usdc): RefusalAdvice => ({
+  const { quote, cap, payer, retryAfterMs } = asked
+  // A wallet can pay more with its next request.
+  const isPaidByWallet = payer.x402Wallet !== undefined && refusal.code !== 'insufficient_balance'
+  const advice: RefusalAdvice = {
     quote: quote.amount,
     spendable: refusal.spendable,
     inFlight: refusal.inFlight,
-    affordableMaxTokens: Math.max(0, affordableMaxTokens(model, quote.inputTokensMax, min(room, cap))),
+    affordableMaxTokens: admittedMaxTokens(asked, isPaidByWallet ? { ...refusal, spendable: cap } : refusal),
     depositAddress: payer.depositAddress ?? null,
     x402Wallet: payer.x402Wallet,
-  })
+  }
   switch (refusal.code) {
     case 'invalid_api_key':
       return new InvalidApiKeyError()
@@ -46,18 +59,16 @@ export function refusalError(refusal: HoldRefusal, asked: Asked): ServiceError {
     case 'account_suspended':
       return new AccountSuspendedError(payer.x402Wallet)
     case 'quote_exceeds_cap':
-      return new QuoteExceedsCapError(advise(cap), cap)
-    case 'key_limit_exceeded': {
-      const limitLeft = refusal.limitLeft ?? zero
-      return new KeyLimitExceededError(advise(min(limitLeft, refusal.spendable)), limitLeft)
-    }
+      return new QuoteExceedsCapError(advice, cap)
+    case 'key_limit_exceeded':
+      return new KeyLimitExceededError(advice, refusal.limitLeft ?? zero)
     case 'insufficient_balance':
-      return new InsufficientBalanceError(advise(refusal.spendable))
+      return new InsufficientBalanceError(advice)
     case 'settlement_delayed':
       return new SettlementDelayedError()
     case 'ledger_frozen':
       return new LedgerFrozenError()
     case 'in_flight_cap':
-      return new InFlightCapError(advise((cap - refusal.inFlight) as Usdc), cap, retryAfterMs)
+      return new InFlightCapError(advice, cap, retryAfterMs)
   }
 }

@@ -87,7 +87,7 @@ export class QuoteExceedsCapError extends ServiceError {
   constructor(advice: RefusalAdvice, cap: Usdc) {
     super(
       `This request may cost up to ${format(advice.quote)} USDC; an account can hold at most ${format(cap)} USDC, ` +
-        `so waiting does not help. ${adviseTokens(advice, 'Shorten the input')}`,
+        `so waiting does not help. ${adviseTokens(advice, advice.affordableMaxTokens < 1 ? 'Shorten the input or lower max_tokens' : 'Shorten the input')}`,
       { extra: adviceFields(advice, cap) },
     )
   }

@@ -209,6 +209,30 @@ test('the error for a quote above the cap says that waiting cannot help, and whi
   assert.equal(second.status, 200)
 })
 
+test('while money is in flight, the advised max_tokens is still admitted', async () => {
+  const { apiKey } = await paused.openAccount('25')
+  const arrived = Promise.withResolvers<void>()
+  const speak = Promise.withResolvers<void>()
+  upstream.answer = async (exchange) => {
+    arrived.resolve()
+    await speak.promise
+    exchange.send(created, text('A coin.'), completed())
+    exchange.end()
+  }
+  // 0.5 USDC, and a little for the input.
+  const body = { model: 'gpt-6-astra', messages: question }
+  const running = postChat(paused, apiKey, { ...body, max_tokens: 20_000 })
+  await arrived.promise
+  const refused = await postChat(paused, apiKey, { ...body, max_tokens: 100_000 })
+  const { error } = (await refused.json()) as { error: Record<string, unknown> }
+  assert.deepEqual([refused.status, error.code], [429, 'quote_exceeds_cap'])
+  const most = Number(error.affordable_max_tokens)
+  assert.equal((await postChat(paused, apiKey, { ...body, max_tokens: most + 1 })).status, 429)
+  const admitted = postChat(paused, apiKey, { ...body, max_tokens: most })
+  speak.resolve()
+  assert.deepEqual([(await running).status, (await admitted).status], [200, 200])
+})
+
 test('a refused request is found in the log by the id of its answer', async () => {
   const { apiKey } = await service.openAccount('0')
   const answer = await postChat(service, apiKey, { messages: question })
