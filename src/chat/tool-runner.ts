@@ -25,7 +25,6 @@ export type ToolRunnerParts = {
 /** A failed search is free and does not count as one of the three. This limits how often a failing provider is asked. */
 const searchAttemptsMax = 6
 const fetchesMax = 5
-const toolMsMax = 60_000
 const urlCharactersMax = 2_000
 /**
  * An answer that uses a result needs about this much: a sentence and a link. With less left, a result would be paid for and lost.
@@ -182,14 +181,15 @@ export class ToolRunner {
   }
 
   async #perform(toolCall: ParsedToolCall): Promise<Performed> {
-    using deadline = startDeadline(this.#clientSignal)
+    this.#clientSignal.throwIfAborted()
+    const { web } = this.#parts
     const { accountId } = this.#admitted.hold.payer
     if (toolCall.kind === 'search') {
-      const results = await deadline.during(this.#parts.web.search!.search(toolCall.query, deadline.signal, accountId))
+      const results = await web.search!.search(toolCall.query, this.#clientSignal, accountId)
       for (const { url, title } of results) this.sources.add(url, title)
       return { status: 'completed', results: results.length, result: searchResult(results, this.#fence) }
     }
-    const page = await deadline.during(this.#parts.web.fetch.fetch(toolCall.url, deadline.signal, accountId))
+    const page = await web.fetch.fetch(toolCall.url, this.#clientSignal, accountId)
     this.sources.add(toolCall.url, page.title)
     this.sources.add(page.url, page.title)
     return { status: 'completed', results: 1, result: pageResult(page, this.#fence) }
@@ -233,33 +233,4 @@ function readToolCall({ name, arguments: text }: OwnCall): ParsedToolCall | unde
     // Not JSON, or null.
   }
   return undefined
-}
-
-type Deadline = Disposable & {
-  readonly signal: AbortSignal
-  /** Waits for a tool until the deadline, even if the tool ignores its signal. */
-  during<Result>(work: Promise<Result>): Promise<Result>
-}
-
-/** Aborts when the client disconnects or when a tool takes too long. */
-function startDeadline(clientSignal: AbortSignal): Deadline {
-  const controller = new AbortController()
-  const over = Promise.withResolvers<never>()
-  over.promise.catch(() => {})
-  const stop = (reason: unknown) => {
-    controller.abort(reason)
-    over.reject(reason)
-  }
-  const leave = () => stop(clientSignal.reason)
-  const timer = setTimeout(() => stop(new Error('the tool took too long')), toolMsMax)
-  if (clientSignal.aborted) leave()
-  else clientSignal.addEventListener('abort', leave, { once: true })
-  return {
-    signal: controller.signal,
-    during: (work) => Promise.race([work, over.promise]),
-    [Symbol.dispose]() {
-      clearTimeout(timer)
-      clientSignal.removeEventListener('abort', leave)
-    },
-  }
 }

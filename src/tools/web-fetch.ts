@@ -10,7 +10,7 @@ export type FetchedPage = {
 }
 
 export type WebFetch = {
-  /** Throws `FetchFailedError` when the page cannot be fetched or read. */
+  /** Throws `FetchFailedError` when the page cannot be fetched or read within 20 seconds, and the signal's reason once it aborts. */
   fetch(url: string, signal: AbortSignal, account: string): Promise<FetchedPage>
 }
 

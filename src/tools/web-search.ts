@@ -11,7 +11,10 @@ export type SearchResult = {
 export const queryCharactersMax = 400
 
 export type WebSearch = {
-  /** Throws `SearchFailedError` when no provider answered. A search without hits returns an empty list. Accounts are served in turn. */
+  /**
+   * Throws `SearchFailedError` when no provider answered within 20 seconds, and the signal's reason once it aborts. A search without
+   * hits returns an empty list. Accounts are served in turn.
+   */
   search(query: string, signal: AbortSignal, account: string): Promise<readonly SearchResult[]>
 }
 
