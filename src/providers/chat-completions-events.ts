@@ -1,13 +1,10 @@
-import { createParser } from 'eventsource-parser'
 import type { ChatEvent, FinishReason } from '../inference/chat-events.ts'
 import { isObject, type JsonObject } from '../inference/parameter.ts'
 import { derivedCallId } from '../inference/tool-pairs.ts'
+import { createEventParser, parseData, readCitation, type StreamedAnswer, takeEvents } from './event-stream.ts'
 import { createOrderedCalls, type OrderedCalls } from './ordered-calls.ts'
 import type { EventReader } from './protocol.ts'
 import { readFault } from './upstream-fault.ts'
-
-/** One event may contain all arguments of a call that writes a file. */
-const eventCharactersMax = 4 * 1024 * 1024
 
 /**
  * Reads the server-sent events of `POST /chat/completions`. Lenient: servers differ in the name of the reasoning member, in the position
@@ -15,14 +12,10 @@ const eventCharactersMax = 4 * 1024 * 1024
  */
 export function createChatCompletionsReader(hidden: readonly string[] = []): EventReader {
   const answer = createAnswer(hidden)
-  const parser = createParser({
-    maxBufferSize: eventCharactersMax,
-    onEvent: ({ data }) => readChunk(answer, data),
-    onError(error) {
-      if (error.type !== 'max-buffer-size-exceeded') return
-      fail(answer, 'event_too_large', 'The model sent an event that is too large.')
-    },
-  })
+  const parser = createEventParser(
+    ({ data }) => readChunk(answer, data),
+    (code, message) => fail(answer, code, message),
+  )
   const push = (text: string): ChatEvent[] => {
     if (!answer.ended) parser.feed(text)
     return takeEvents(answer)
@@ -46,11 +39,8 @@ export function createChatCompletionsReader(hidden: readonly string[] = []): Eve
 }
 
 /** State while an answer is being read. */
-type Answer = {
+type Answer = StreamedAnswer & {
   readonly hidden: readonly string[]
-  events: ChatEvent[]
-  accepted: boolean
-  ended: boolean
   /** Set by the finish chunk. Usage may follow it. */
   reason: FinishReason | undefined
   usage: unknown
@@ -91,12 +81,6 @@ function createAnswer(hidden: readonly string[]): Answer {
   }
 }
 
-function takeEvents(answer: Answer): ChatEvent[] {
-  const events = answer.events
-  answer.events = []
-  return events
-}
-
 function readChunk(answer: Answer, data: string): void {
   if (answer.ended) return
   if (data === '[DONE]') {
@@ -121,15 +105,6 @@ function readChunk(answer: Answer, data: string): void {
   const choice: unknown = Array.isArray(chunk.choices) ? chunk.choices[0] : undefined
   if (isObject(choice)) readChoice(answer, chunk, choice)
   else if (answer.reason !== undefined && answer.usage !== undefined) finish(answer)
-}
-
-function parseData(data: string): JsonObject | undefined {
-  try {
-    const value: unknown = JSON.parse(data)
-    return isObject(value) ? value : undefined
-  } catch {
-    return undefined
-  }
 }
 
 function readChoice(answer: Answer, chunk: JsonObject, choice: JsonObject): void {
@@ -162,19 +137,8 @@ function hasOutput(delta: JsonObject): boolean {
 
 /** A citation, as OpenRouter and OpenAI's search models send it. */
 function addAnnotation(answer: Answer, value: unknown): void {
-  const citation = isObject(value) && value.type === 'url_citation' ? value.url_citation : undefined
-  if (!isObject(citation) || typeof citation.url !== 'string') return
-  const annotation = {
-    url: citation.url,
-    title: typeof citation.title === 'string' ? citation.title : '',
-    startIndex: characterIndex(citation.start_index),
-    endIndex: characterIndex(citation.end_index),
-  }
-  answer.events.push({ type: 'annotation', annotation })
-}
-
-function characterIndex(value: unknown): number {
-  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : 0
+  const annotation = isObject(value) && value.type === 'url_citation' ? readCitation(value.url_citation) : undefined
+  if (annotation !== undefined) answer.events.push({ type: 'annotation', annotation })
 }
 
 function isText(value: unknown): value is string {

@@ -5,7 +5,8 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import type { ChatEvent } from '../inference/chat-events.ts'
 import { readUsage } from '../inference/usage.ts'
-import { createResponsesReader, eventCharactersMax } from './responses-events.ts'
+import { eventCharactersMax } from './event-stream.ts'
+import { createResponsesReader } from './responses-events.ts'
 
 const fixtures = new URL('./__fixtures__/', import.meta.url)
 const recordings = new Map(

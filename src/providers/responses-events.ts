@@ -1,12 +1,17 @@
-import { createParser, type EventSourceParser } from 'eventsource-parser'
+import type { EventSourceParser } from 'eventsource-parser'
 import { type ChatEvent, type FinishReason, nextParagraph } from '../inference/chat-events.ts'
 import { isObject, type JsonObject } from '../inference/parameter.ts'
+import {
+  createEventParser,
+  parseData,
+  readCitation,
+  readIndex,
+  type StreamedAnswer,
+  takeEvents,
+} from './event-stream.ts'
 import { createOrderedCalls, type OrderedCalls } from './ordered-calls.ts'
 import type { EventReader } from './protocol.ts'
 import { readFault } from './upstream-fault.ts'
-
-/** One event may contain a whole answer, or all arguments of a call that writes a file. */
-export const eventCharactersMax = 4 * 1024 * 1024
 
 /**
  * Reads the server-sent events of `POST /responses`. Lenient: it reads the members it uses and ignores unknown ones. `hidden` lists
@@ -21,7 +26,10 @@ export function createResponsesReader(hidden: readonly string[] = []): EventRead
     if (answer.ended) return []
     const from = isBetweenEvents ? readPlainEvents(answer, text) : 0
     if (from < text.length) {
-      parser ??= createEventParser(answer)
+      parser ??= createEventParser(
+        ({ event, data }) => readMessage(answer, event, data),
+        (code, message) => fail(answer, code, message),
+      )
       parser.feed(text.slice(from))
       isBetweenEvents = text.endsWith('\n\n')
     }
@@ -43,24 +51,9 @@ export function createResponsesReader(hidden: readonly string[] = []): EventRead
   }
 }
 
-/** For events in any form, cut anywhere. */
-function createEventParser(answer: Answer): EventSourceParser {
-  return createParser({
-    maxBufferSize: eventCharactersMax,
-    onEvent: ({ event, data }) => readMessage(answer, event, data),
-    onError(error) {
-      if (error.type !== 'max-buffer-size-exceeded') return
-      fail(answer, 'event_too_large', 'The model sent an event that is too large.')
-    },
-  })
-}
-
 /** State while an answer is being read. */
-type Answer = {
+type Answer = StreamedAnswer & {
   readonly hidden: readonly string[]
-  events: ChatEvent[]
-  accepted: boolean
-  ended: boolean
   /** Length of all text so far: the offset of citations in a later message. */
   textLength: number
   /** Where each text part began, by its position. */
@@ -89,12 +82,6 @@ function createAnswer(hidden: readonly string[]): Answer {
     lastText: undefined,
     calls: undefined,
   }
-}
-
-function takeEvents(answer: Answer): ChatEvent[] {
-  const events = answer.events
-  answer.events = []
-  return events
 }
 
 // Only says that the request was accepted.
@@ -174,15 +161,6 @@ function readPlainEvents(answer: Answer, text: string): number {
   return text.length
 }
 
-function parseData(data: string): JsonObject | undefined {
-  try {
-    const value: unknown = JSON.parse(data)
-    return isObject(value) ? value : undefined
-  } catch {
-    return undefined
-  }
-}
-
 /** Also called by the first output: some upstreams do not send the event. */
 function accept(answer: Answer): void {
   if (answer.accepted) return
@@ -255,19 +233,11 @@ function addReasoning(answer: Answer, event: JsonObject, text: unknown): void {
 function addAnnotation(answer: Answer, event: JsonObject, value: unknown): void {
   const place = partPlace(event)
   answer.annotationCounts.set(place, (answer.annotationCounts.get(place) ?? 0) + 1)
-  if (!isObject(value) || value.type !== 'url_citation' || typeof value.url !== 'string') return
+  const citation = isObject(value) && value.type === 'url_citation' ? readCitation(value) : undefined
+  if (citation === undefined) return
   const shift = answer.partStarts.get(place) ?? answer.textLength
-  const annotation = {
-    url: value.url,
-    title: typeof value.title === 'string' ? value.title : '',
-    startIndex: shift + characterIndex(value.start_index),
-    endIndex: shift + characterIndex(value.end_index),
-  }
-  emit(answer, { type: 'annotation', annotation })
-}
-
-function characterIndex(value: unknown): number {
-  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : 0
+  const [startIndex, endIndex] = [shift + citation.startIndex, shift + citation.endIndex]
+  emit(answer, { type: 'annotation', annotation: { ...citation, startIndex, endIndex } })
 }
 
 function beginItem(answer: Answer, event: JsonObject): void {
@@ -303,7 +273,7 @@ function finishItem(answer: Answer, event: JsonObject): void {
   }
   // Unencrypted reasoning is useless to an upstream that has not stored it.
   if (item.type === 'reasoning' && !('encrypted_content' in item)) return
-  emit(answer, { type: 'item', index: characterIndex(event.output_index), item, ...contentsOf(item) })
+  emit(answer, { type: 'item', index: readIndex(event.output_index), item, ...contentsOf(item) })
 }
 
 function contentsOf(item: JsonObject): { said?: string; callIds?: readonly string[]; sealedBytes?: number } {
