@@ -79,7 +79,7 @@ export const settingGroups = {
     },
     ROLES: {
       about:
-        'What this machine does: `web` (serves requests) or `web,jobs` (also signs and settles). See [Going to production](guides/production.md).',
+        'What this machine does: `web` (serves requests) or `web,jobs` (also signs, settles, audits all accounts and sends webhooks and alerts). See [Going to production](guides/production.md).',
       unset: '`web,jobs`',
     },
     CHILD_START_MS: {

@@ -10,7 +10,16 @@ import { type Finding, failed, ok, skipped, warning } from './finding.ts'
 const nodeMajorMin = 26
 const freeBytesMin = 256 * 1024 * 1024
 const freeBytesWanted = 2 * 1024 * 1024 * 1024
-const privateFiles = ['master.key', 'sandbox.json', 'gateway-operator.key', 'database-url', 'settlement-endpoints.json']
+const privateFiles = [
+  'master.key',
+  'database-url',
+  'settlement-endpoints.json',
+  'control.json',
+  'sandbox.json',
+  'sandbox-admin.json',
+  'gateway-operator.key',
+  'gateway-token',
+]
 
 export async function checkRuntime(config: Config): Promise<Finding> {
   const [major = 0] = process.versions.node.split('.').map(Number)
