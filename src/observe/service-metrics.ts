@@ -28,7 +28,7 @@ function requestMetrics() {
   return {
     requests: new Counter({
       name: 'penny_requests_total',
-      help: 'Chat completions by how they ended. `code` is the error code, empty without an error; a request that was refused before its model was known has the model "none".',
+      help: 'Chat completions by how they ended. `code` is the error code, empty without an error; a request that was refused without a hold has the model "none" and `stream` "false".',
       labels: ['model', 'status', 'code', 'stream'],
     }),
     requestSeconds: new Histogram({
@@ -66,7 +66,7 @@ function upstreamMetrics() {
     }),
     upstreamErrors: new Counter({
       name: 'penny_upstream_errors_total',
-      help: 'Requests that failed because of the upstream, by error code.',
+      help: 'Requests that failed because of the upstream, by error code. `overloaded` includes requests that a stop of this service ended.',
       labels: ['code'],
       fromStart: upstreamErrorCodes,
     }),
