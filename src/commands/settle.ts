@@ -34,13 +34,25 @@ export const settleCommand: Command = {
         rows.map((row) => ({ ...row, state: stateWords[row.state] ?? row.state })),
       )
       if (solvency === undefined) output.write('\nLedger and chain were not compared yet.\n')
-      else {
-        const { ok, owed, on_chain: onChain, block, accounts } = solvency
-        output.write(
-          `\nLedger and chain ${ok ? 'match' : 'DO NOT match'}: ${String(owed)} USDC owed to ${String(accounts)} ${accounts === 1 ? 'account' : 'accounts'}, ${String(onChain)} on chain at block ${String(block)}.\n`,
-        )
-      }
+      else output.write(`\n${describeSolvency(solvency)}\n`)
       return solvency?.ok === false ? 1 : 0
     })
   },
+}
+
+function describeSolvency(solvency: Record<string, unknown>): string {
+  const {
+    owed,
+    on_chain: onChain,
+    block,
+    accounts,
+    short,
+    seller_short: missing,
+    seller_short_atomic: missingAtomic,
+  } = solvency
+  const areAccountsShort = Array.isArray(short) && short.length > 0
+  const sums = `${String(owed)} USDC owed to ${String(accounts)} ${accounts === 1 ? 'account' : 'accounts'}, ${String(onChain)} on chain at block ${String(block)}.`
+  const match = `Ledger and chain ${areAccountsShort ? 'DO NOT match' : 'match'}: ${sums}`
+  if (missingAtomic === '0') return match
+  return `${match}\nThe seller has ${String(missing)} USDC less than it owes back. See docs/runbooks/seller-short.md.`
 }
