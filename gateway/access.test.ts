@@ -45,7 +45,7 @@ test('payments are settled only to the gateway’s payees and from them', async 
   assert.equal(await onChain(bench, stranger.address), 0n)
 })
 
-test('payments that cost more gas than they move need the token', async (t) => {
+test('payments below 0.001 USDC, about their gas, need the token', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start()
   await deposit(bench, payer, 10_000n)

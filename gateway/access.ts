@@ -9,7 +9,7 @@ export type AccessOptions = {
   readonly token: string
 }
 
-/** A payment costs about 0.0007 USDC of gas. Clients without the token must pay more than that. */
+/** A payment costs 0.0004 to 0.0012 USDC of gas, by the size of its batch. Clients without the token must pay about as much. */
 const publicPaymentMin = 1_000n
 
 /** Decides which callers may do what. The protocol is public; the operator's gas and the customers' payments are not. */
