@@ -36,7 +36,7 @@ function table(rows: readonly Row[]): string {
   return `${[`| ${names.join(' | ')} |`, `|${names.map(() => '---').join('|')}|`, ...lines].join('\n')}\n`
 }
 
-/** The targets of the design, each beside the number that was measured last. */
+/** The targets of the specification, each beside the number that was measured last. */
 function targets(): string {
   const penny = (row: Row) => String(row.subject).startsWith('Penny')
   const one = (name: string, rows: (row: Row) => boolean, column: string): Cell =>

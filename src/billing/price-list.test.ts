@@ -17,7 +17,7 @@ const model = {
   max_output_tokens: 4_096,
 }
 
-test('without a file the five models of the service document are offered at their prices', () => {
+test('without a file the five models of the specification are offered at their prices', () => {
   const { models, defaultModel, searchPerCall } = loadPriceList(undefined)
   const prices = [...models.values()].map(({ id, inputPerMillion, outputPerMillion, maxOutputTokens }) => [
     id,

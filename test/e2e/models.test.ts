@@ -60,7 +60,7 @@ test('what the model list gives as the limits of a request is really admitted', 
   }
 })
 
-test('the limits are close to what the cap allows, and the model’s own maximum stays the contract’s', async () => {
+test('the limits are close to what the cap allows, and the model’s own maximum stays the specification’s', async () => {
   const [astra, terra] = await listModels(service)
   assert.deepEqual([astra!.id, astra!.max_output_tokens], ['gpt-6-astra', 128_000])
   assert.deepEqual(astra!.per_request_limits, { prompt_tokens: 143_672, completion_tokens: 39_800 })

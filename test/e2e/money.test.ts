@@ -166,7 +166,7 @@ test('a 402 that clears when running requests end says so', async () => {
   const { error } = (await answer.json()) as { error: Record<string, unknown> }
   assert.deepEqual([answer.status, error.code], [402, 'insufficient_balance'])
   assert.match(String(error.message), /Open requests hold 0\.3\d* USDC: wait until they end/)
-  // The contract: 402 is not retried by itself. The message says when it helps.
+  // The specification: 402 is not retried by itself. The message says when it helps.
   assert.equal(answer.headers.get('x-should-retry'), 'false')
   assert.equal(answer.headers.get('retry-after'), null)
   speak.resolve()
