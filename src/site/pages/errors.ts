@@ -123,8 +123,8 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
   body_too_large: ['The request body is too large.', 'Shorten the conversation.'],
   unsupported_media_type: ['The request body is not declared as JSON.', 'Send `content-type: application/json`.'],
   idempotency_mismatch: [
-    'The `Idempotency-Key` was used with another body within the last 24 hours.',
-    'Use a new key.',
+    'The `Idempotency-Key` was used with another body within the last 24 hours, or the id of a withdrawal or refund was used with other values.',
+    'Use a new key or id.',
   ],
   rate_limited: [
     'Too many requests from one IP address or session, more than 50 refused requests or quotes a second with one API key, too many open withdrawals, or the account uses its whole share of the service.',
