@@ -45,7 +45,7 @@ export type Config = {
   readonly withdrawalMin: Usdc
   /** The first block that is searched for deposits. Undefined: the head of the chain at the first start, before any address exists. */
   readonly depositsFromBlock: number | undefined
-  /** Increased after the ledger was restored from a backup, because the nonces after that backup are used already. */
+  /** Part of every payment nonce. Changed only as the last resort after a restore: docs/runbooks/backup.md. */
   readonly settlementEpoch: number
   /** How long our own gateway collects payments for one batch. */
   readonly gatewayBatchMs: number
@@ -366,7 +366,7 @@ export const hourlyPaymentsMax = parse('1000')
 
 /**
  * When charges are paid on chain. In the sandbox within seconds, so that users can watch. On a real chain the smallest payment is
- * worth about 200 times its gas on our own gateway (docs/performance.md), and no charge waits longer than a day.
+ * worth 40 to 127 times its gas on our own gateway (contracts/README.md), and no charge waits longer than a day.
  */
 export function dueRulesOf(config: Config) {
   const { chain, settleAfterMs, settleMin, settleLatestMs, unsettledCap, inFlightCap } = config

@@ -18,10 +18,7 @@ export type PaymentTerms = {
   readonly usdcAddress: Address
   readonly gatewayWallet: Address
   readonly seller: Address
-  /**
-   * The epoch of new payments; earlier ones keep theirs. An operator raises it after a restore from an older copy: the copy does not know
-   * which sequences were used since.
-   */
+  /** The epoch of new payments; earlier ones keep theirs. Changed only as the last resort after a restore: docs/runbooks/backup.md. */
   readonly epoch: number
   /** The hash of the gateway's domain, computed once. */
   readonly domain: Hex

@@ -8,8 +8,8 @@ import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 
 /**
  * Refunds charges as credit, or reverses such a refund. The credit is backed by the seller's money at the gateway. If that revenue was
- * already paid out, the credit would make the service insolvent and the next comparison with the chain would freeze the ledger. So
- * this takes the same lock as payouts and reads the same sum.
+ * already paid out, the seller would be short, and payouts, refunds and withdrawals of credit would wait. So this takes the same lock
+ * as payouts and reads the same sum.
  */
 export async function giveBack(
   database: Database,

@@ -21,7 +21,7 @@ import {
 import { type BurnIntent, burnIntentDigest, digest, type TransferType, transferDigest } from './typed-data.ts'
 
 export type SigningLimits = {
-  /** The largest authorization: the in-flight limit, and the same amount again for a debt that is included. */
+  /** The largest payment: what an account can owe, debt included (`dueRulesOf`). */
   readonly authorizationMax: bigint
   /** The highest fee that the gateway may keep of one withdrawal. */
   readonly withdrawalFeeMax: bigint
