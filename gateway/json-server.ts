@@ -89,7 +89,8 @@ async function answerTo(
     const allow = methods.join(', ')
     return { ...refusal(405, `${path.slice(0, 200)} takes ${allow}.`), headers: { allow } }
   }
-  if (bytes === undefined) return refusal(413, `The request body is too large; the limit is ${bodyBytesMax} bytes.`)
+  if (bytes === undefined)
+    return refusal(413, `The request body is larger than the limit of ${bodyBytesMax / 1024} KiB. Send fewer items.`)
   const { authorization } = request.headers
   if (request.method === 'GET') return route({ path, query: url.searchParams, body: undefined, authorization })
   const body = parseJson(bytes)

@@ -346,7 +346,7 @@ async function takeOrder(connection: Connection, specHash: Hash, call: bigint): 
       where spec_hash = $1 and state = 'pending' returning spec_hash`,
     [specHash, call],
   )
-  if (taken.length === 0) throw new OrderEndedError()
+  if (taken.length === 0) throw new WithdrawalEndedError()
 }
 
 /** The name of the contract's error; for an error of the token, its text or its number. */
@@ -366,9 +366,9 @@ function reasonOf(data: Hex): string {
 }
 
 /** Another gateway has ended it. Nothing was sent. */
-class OrderEndedError extends Error {
+class WithdrawalEndedError extends Error {
   constructor() {
-    super('this withdrawal has ended meanwhile')
-    this.name = 'OrderEndedError'
+    super('this withdrawal is no longer pending')
+    this.name = 'WithdrawalEndedError'
   }
 }

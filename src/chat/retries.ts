@@ -281,7 +281,7 @@ export class IdempotencyKeyTooLongError extends ServiceError {
 export class AttemptStillRunningError extends ServiceError {
   readonly code = 'overloaded'
   constructor() {
-    super('The first attempt of this request is still running. Nothing more was held. Retry later.', {
+    super('The first attempt of this request is still running. You were not charged for this retry. Retry later.', {
       retryAfterMs: 10_000,
     })
   }
@@ -300,8 +300,11 @@ export class TooManyRetriesError extends ServiceError {
 export class AttemptLostError extends ServiceError {
   readonly code = 'overloaded'
   constructor() {
-    super('The attempt that this retry waited for ended without an answer. Nothing more was held. Retry now.', {
-      retryAfterMs: 1_000,
-    })
+    super(
+      'The attempt that this retry waited for ended without an answer. You were not charged for this retry. Retry now.',
+      {
+        retryAfterMs: 1_000,
+      },
+    )
   }
 }

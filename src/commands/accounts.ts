@@ -152,9 +152,11 @@ async function adjust(database: Database, invocation: Invocation): Promise<void>
   const { max } = dueRulesOf(config)
   if (-amount > max)
     throw new CommandError(`At most ${format(max)} USDC can be taken back at a time. Take it back in several parts.`)
-  const what = amount > 0n ? 'Give' : 'Take'
-  const whom = amount > 0n ? `to ${account.name}` : `from ${account.name}`
-  await confirm(invocation, `${what} ${format(amount > 0n ? amount : -amount)} USDC of credit ${whom} (${account.id})?`)
+  const question =
+    amount > 0n
+      ? `Refund ${format(amount)} USDC as credit to ${account.name}`
+      : `Take back ${format(-amount)} USDC of refunded credit from ${account.name}`
+  await confirm(invocation, `${question} (${account.id})?`)
   const madeBy = `${userInfo().username}@${hostname()}`
   const adjustment = { id, amount, reason, madeBy, requestId: readRequest(options.request) }
   const { decision, room } = await withRetryId('adjustment', id, output, () =>

@@ -59,6 +59,12 @@ test('a small body is read however much others are sending', async () => {
   await assert.rejects(slow)
 })
 
+test('the refusal of a body that is too large names its size and the limit', () => {
+  const mebibyte = 1024 * 1024
+  assert.match(new BodyTooLargeError(4 * mebibyte, 4 * mebibyte + 1).message, /is 4\.1 MiB; the limit is 4 MiB\./)
+  assert.match(new BodyTooLargeError(64 * 1024).message, /is larger than the limit of 64 KiB\./)
+})
+
 test('a body that is refused, for its size or its time, gives its room back and takes none afterwards', async () => {
   const budget = new BodyBudget({ bytesMax: 100, smallBytesMax: 0 })
   const large = await upload('"'.repeat(20))

@@ -19,7 +19,8 @@ export function hasBody({ headers }: IncomingMessage): boolean {
  * when it is the account's turn to parse (see `ParsingTurns`): parse it before you await anything else.
  */
 export async function readJsonBytes(incoming: IncomingMessage, limits: BodyLimits, account: string): Promise<Buffer> {
-  if (Number(incoming.headers['content-length'] ?? 0) > limits.bytesMax) throw new BodyTooLargeError(limits.bytesMax)
+  const length = Number(incoming.headers['content-length'] ?? 0)
+  if (length > limits.bytesMax) throw new BodyTooLargeError(limits.bytesMax, length)
   checkMediaType(incoming)
   return collect(incoming, limits, limits.budget.open(account))
 }
@@ -104,9 +105,17 @@ function checkMediaType(incoming: IncomingMessage): void {
 
 export class BodyTooLargeError extends ServiceError {
   readonly code = 'body_too_large'
-  constructor(bytesMax: number) {
-    super(`The request body is larger than the limit of ${bytesMax} bytes. Shorten the conversation and try again.`)
+  /** `bytes` is unknown while a chunked body arrives. */
+  constructor(bytesMax: number, bytes?: number) {
+    const excess = bytes === undefined ? `is larger than the limit of` : `is ${sizeOf(bytes)}; the limit is`
+    super(`The request body ${excess} ${sizeOf(bytesMax)}. Send less text.`)
   }
+}
+
+/** Rounded up, so that a body above the limit never seems to have its size. */
+function sizeOf(bytes: number): string {
+  const mebibytes = bytes / 1024 / 1024
+  return mebibytes < 1 ? `${Math.ceil(bytes / 1024)} KiB` : `${Math.ceil(mebibytes * 10) / 10} MiB`
 }
 
 export class UnsupportedMediaTypeError extends ServiceError {

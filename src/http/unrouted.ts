@@ -95,7 +95,7 @@ export class MalformedRequestError extends ServiceError {
   constructor(reason: string | undefined) {
     super(
       reason === 'HPE_HEADER_OVERFLOW'
-        ? 'The request headers are larger than the limit of 16384 bytes. Send fewer or shorter headers.'
+        ? 'The request headers are larger than the limit of 16 KiB. Send fewer or shorter headers.'
         : 'This is not a valid HTTP request. Check its first line, its Host header and its content-length.',
     )
   }

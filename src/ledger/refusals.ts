@@ -97,10 +97,9 @@ export class QuoteExceedsCapError extends ServiceError {
 export class SettlementDelayedError extends ServiceError {
   readonly code = 'settlement_delayed'
   constructor() {
-    super(
-      'Too many charges of this account are not settled on chain yet. This clears automatically as payments settle; retry shortly.',
-      { retryAfterMs: 5_000 },
-    )
+    super('Unpaid charges of this account reached the limit. They are being paid on chain; retry in a moment.', {
+      retryAfterMs: 5_000,
+    })
   }
 }
 

@@ -306,7 +306,7 @@ export class WalletAccountError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
     super(
-      'This account pays per request over x402: it has no deposit address and no owner address. Its credit goes back to its wallet: POST /api/refunds ("Pay back" on the Funds page) or POST /x402/v1/refund.',
+      'This account pays per request over x402: it has no deposit address and no owner address. Its credit goes back to its wallet: POST /api/refunds ("Refund" on the Funds page) or POST /x402/v1/refund.',
     )
   }
 }

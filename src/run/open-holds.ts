@@ -69,14 +69,14 @@ export async function openHolds(
   })
   const report = ({ failures, ...reopened }: ReopenedHolds) => {
     for (const [charge, count] of Object.entries(reopened)) if (count > 0) reopenedHolds.add(count, charge)
-    const lost = 'the database lost ends of requests, as after a failover'
-    if (reopened.same + reopened.checkpoint > 0) log.error(reopened, `${lost}: they were written again`)
+    const lost = 'the database no longer has the ends of requests that it confirmed (a failover?)'
+    if (reopened.same + reopened.checkpoint > 0) log.error(reopened, `${lost}; they were written again`)
     for (const err of failures) log.error({ err }, `${lost}, and one could not be written again`)
   }
   const onUnpriced = ({ requestId, accountId, priceVersion }: OrphanedHold) =>
     log.error(
       { requestId, accountId, priceVersion },
-      'the prices of an open request are not in the ledger: it is void. Start all processes with the same models',
+      'the prices of an open request are not in the ledger, so it is voided. Start all processes with the same models',
     )
   const orphans = every(
     Math.ceil(config.leaseMs / 2),

@@ -140,7 +140,7 @@ test('money moves only after a yes', async () => {
     ],
     [
       ['accounts', 'adjust', id, '--amount', '0.0001', '--reason', 'gift'],
-      /Give 0\.0001 USDC of credit to Sandbox demo/,
+      /Refund 0\.0001 USDC as credit to Sandbox demo/,
     ],
   ] as const) {
     const { code, stderr } = await penny.run(words)
