@@ -123,9 +123,9 @@ export function reasonOf(error: unknown, address?: string): string {
   if (cause !== undefined) return reasonOf(cause, address)
   // The body is a page for browsers.
   if (typeof status === 'number') return `it answers ${status}`
-  const told = code !== undefined && !message?.includes(code) ? `${code} ${message ?? ''}` : (message ?? String(error))
-  const line = withoutKeys(told.split('\n')[0]!.trim())
-  return secretsIn(address).reduce((text, secret) => text.replaceAll(secret, '…'), line)
+  const text = code !== undefined && !message?.includes(code) ? `${code} ${message ?? ''}` : (message ?? String(error))
+  const line = withoutKeys(text.split('\n')[0]!.trim())
+  return secretsIn(address).reduce((safe, secret) => safe.replaceAll(secret, '…'), line)
 }
 
 /**

@@ -38,16 +38,16 @@ export async function applyEvents(
   const batches = fresh.filter((event) => event.kind === 'BatchSettled')
   const changes = fresh.filter((event) => event.kind !== 'BatchSettled')
   await requireNoGap(connection, batches)
-  const books = await openBooks(connection, changes, batches)
-  for (const change of changes) changeBalance(books, change)
+  const balances = await lockBalances(connection, changes, batches)
+  for (const change of changes) changeBalance(balances, change)
   const alarms: Alarm[] = []
   for (const batch of batches) {
-    alarms.push(...(await completeTransfers(connection, books, batch)))
-    alarms.push(...(await reexamineSkipped(connection, books, batch)))
+    alarms.push(...(await completeTransfers(connection, balances, batch)))
+    alarms.push(...(await reexamineSkipped(connection, balances, batch)))
     await closeBatch(connection, batch)
   }
-  await finalizeWithdrawals(connection, books, changes)
-  await closeBooks(connection, books)
+  await finalizeWithdrawals(connection, balances, changes)
+  await writeBalances(connection, balances)
   return alarms
 }
 
@@ -93,7 +93,7 @@ async function requireNoGap(connection: Connection, batches: readonly SettledBat
 }
 
 /** The balances that these events touch, locked in address order, like every other change of balances. */
-async function openBooks(
+async function lockBalances(
   connection: Connection,
   changes: readonly BalanceEvent[],
   batches: readonly SettledBatch[],
@@ -112,8 +112,8 @@ async function openBooks(
   return new Map(found.map(({ depositor, ...balance }) => [depositor, balance]))
 }
 
-async function closeBooks(connection: Connection, books: ReadonlyMap<Address, Balance>): Promise<void> {
-  const balances = [...books.values()]
+async function writeBalances(connection: Connection, changed: ReadonlyMap<Address, Balance>): Promise<void> {
+  const balances = [...changed.values()]
   await connection.query(
     `update balances set available = now.available, withdrawing = now.withdrawing, withdrawal_block = now.withdrawal_block,
                          pending = now.pending, changed_height = now.changed_height
@@ -121,7 +121,7 @@ async function closeBooks(connection: Connection, books: ReadonlyMap<Address, Ba
               as now (depositor, available, withdrawing, withdrawal_block, pending, changed_height)
       where balances.depositor = now.depositor`,
     [
-      textArray([...books.keys()]),
+      textArray([...changed.keys()]),
       plainArray(balances.map(({ available }) => available)),
       plainArray(balances.map(({ withdrawing }) => withdrawing)),
       plainArray(balances.map(({ withdrawalBlock }) => withdrawalBlock)),
@@ -132,8 +132,8 @@ async function closeBooks(connection: Connection, books: ReadonlyMap<Address, Ba
 }
 
 /** Follows the contract: debits take the available balance first, then the withdrawing one. */
-function changeBalance(books: ReadonlyMap<Address, Balance>, event: BalanceEvent): void {
-  const balance = books.get(event.account)!
+function changeBalance(balances: ReadonlyMap<Address, Balance>, event: BalanceEvent): void {
+  const balance = balances.get(event.account)!
   if (event.block > balance.changedHeight) balance.changedHeight = event.block
   switch (event.kind) {
     case 'Deposited':
@@ -170,7 +170,7 @@ function debit(balance: Balance, value: bigint): void {
  */
 async function completeTransfers(
   connection: Connection,
-  books: ReadonlyMap<Address, Balance>,
+  balances: ReadonlyMap<Address, Balance>,
   batch: SettledBatch,
 ): Promise<readonly Alarm[]> {
   if (batch.used.length === 0) return []
@@ -185,7 +185,7 @@ async function completeTransfers(
     [...namesOf(batch.used), own, foreign],
   )
   for (const { payer, value, before } of paid) {
-    if (before !== 'failed') books.get(payer)!.pending -= value
+    if (before !== 'failed') balances.get(payer)!.pending -= value
   }
   await connection.query(
     `insert into foreign_authorizations (payer, nonce, batch)
@@ -222,7 +222,7 @@ async function nameBatch(
 /** A skipped row goes into the next batch if its reason may be temporary; otherwise it has failed permanently. */
 async function reexamineSkipped(
   connection: Connection,
-  books: ReadonlyMap<Address, Balance>,
+  balances: ReadonlyMap<Address, Balance>,
   batch: SettledBatch,
 ): Promise<readonly Alarm[]> {
   const alarms: Alarm[] = []
@@ -236,7 +236,7 @@ async function reexamineSkipped(
       [payer, nonce, batch.transactionHash],
     )
     if (transfer === undefined) continue
-    const balance = books.get(payer)!
+    const balance = balances.get(payer)!
     const status = afterSkip(skipped, transfer.value, transfer.skips, balance)
     alarms.push({
       code: 'transfer_skipped',
@@ -277,7 +277,7 @@ async function closeBatch(connection: Connection, { transactionHash, settledCoun
 
 async function finalizeWithdrawals(
   connection: Connection,
-  books: ReadonlyMap<Address, Balance>,
+  balances: ReadonlyMap<Address, Balance>,
   changes: readonly BalanceEvent[],
 ): Promise<void> {
   const hashes = changes.flatMap((event) => (event.kind === 'InstantWithdrawal' ? [event.specHash] : []))
@@ -290,7 +290,7 @@ async function finalizeWithdrawals(
     [textArray(hashes)],
   )
   for (const { depositor, value, before } of paid) {
-    if (before !== 'failed' && before !== 'expired') books.get(depositor)!.pending -= value
+    if (before !== 'failed' && before !== 'expired') balances.get(depositor)!.pending -= value
   }
 }
 

@@ -88,8 +88,8 @@ export class UnpaidRequests {
   readonly #ofKey: TokenBuckets
   readonly #ofAccount: TokenBuckets
   readonly #ofNetwork: TokenBuckets
-  readonly #lately: TokenBuckets
-  readonly #strangers: TokenBuckets
+  readonly #recentlyRefused: TokenBuckets
+  readonly #unknownKeys: TokenBuckets
   readonly #free: TokenBuckets
   readonly #visits: TokenBuckets
 
@@ -102,8 +102,8 @@ export class UnpaidRequests {
     this.#ofKey = new TokenBuckets({ ...unpaidRates.ofKey, now })
     this.#ofAccount = new TokenBuckets({ ...unpaidRates.ofAccount, now })
     this.#ofNetwork = new TokenBuckets({ ...unpaidRates.ofNetwork, now })
-    this.#lately = new TokenBuckets({ burstMax: 1, perSecond: 0.1, now })
-    this.#strangers = new TokenBuckets({ ...unpaidRates.strangers, now })
+    this.#recentlyRefused = new TokenBuckets({ burstMax: 1, perSecond: 0.1, now })
+    this.#unknownKeys = new TokenBuckets({ ...unpaidRates.strangers, now })
     this.#free = new TokenBuckets({ ...unpaidRates.quotes, now })
     this.#visits = new TokenBuckets({ burstMax: visitsBurstMax, perSecond, now })
   }
@@ -117,10 +117,11 @@ export class UnpaidRequests {
     const { socket } = incoming
     const readBefore = socket.bytesRead
     const giveBack = () => reserved?.buckets.giveBack(reserved.name)
-    const isSuspect = !this.#lately.has(keyId) && isLarge(incoming) && !mayReplay(readRetryHeaders(incoming))
+    const checksBalanceFirst =
+      !this.#recentlyRefused.has(keyId) && isLarge(incoming) && !mayReplay(readRetryHeaders(incoming))
     return {
       mayRead: async () => {
-        const account = isSuspect ? await this.#findAccount(bearer) : undefined
+        const account = checksBalanceFirst ? await this.#findAccount(bearer) : undefined
         if (account !== undefined && account.spendable <= 0n) throw new NoBalanceError(account)
       },
       paid: () => {
@@ -134,7 +135,7 @@ export class UnpaidRequests {
         this.#ofKey.spend(keyId, tokens)
         this.#ofAccount.spend(accountId, tokens)
         this.#ofNetwork.spend(network, tokens)
-        this.#lately.spend(keyId)
+        this.#recentlyRefused.spend(keyId)
       },
     }
   }
@@ -182,7 +183,7 @@ export class UnpaidRequests {
    */
   async beforeRefusal(error: unknown, { outgoing, network }: Omit<Exchange, 'incoming'>): Promise<void> {
     if (error instanceof RateLimitedError) await this.#slowRefusals.wait([error.caller, network], outgoing)
-    else if (isCounted(error, outgoing) && this.#strangers.reserve(network, 0) === undefined) {
+    else if (isCounted(error, outgoing) && this.#unknownKeys.reserve(network, 0) === undefined) {
       await this.#slowRefusals.wait([network], outgoing)
     }
   }
@@ -200,7 +201,7 @@ export class UnpaidRequests {
   /** The first empty bucket that applies to the key. */
   #exhausted({ keyId, accountId }: Bearer, network: string): Reserved | undefined {
     if (!this.#ofKey.has(keyId)) return { buckets: this.#ofKey, name: keyId }
-    if (this.#lately.has(keyId)) return undefined
+    if (this.#recentlyRefused.has(keyId)) return undefined
     if (!this.#ofAccount.has(accountId)) return { buckets: this.#ofAccount, name: accountId }
     if (!this.#ofNetwork.has(network)) return { buckets: this.#ofNetwork, name: network }
     return undefined

@@ -92,7 +92,7 @@ export async function makePayments(
 ): Promise<number> {
   let made = 0
   for (const [partition, accounts] of Map.groupBy(due, (account) => account.partition)) {
-    made += await passingLocked(accounts, async (some) => {
+    made += await skippingLocked(accounts, async (some) => {
       const forced = some.filter(({ isForced }) => isForced)
       const [row] = await database.queryPrepared<{ made: number }>('make_payments', makePaymentsCall, [
         partition,
@@ -114,7 +114,7 @@ const makePaymentsCall = 'select make_payments($1, $2, $3, $4, $5, $6) as made'
  * Processes all items in one call. If an account stays locked, processes them one by one and skips the locked ones: one account
  * must not block the payments of the others. Returns the sum of the calls' results.
  */
-async function passingLocked<Item>(
+async function skippingLocked<Item>(
   items: readonly Item[],
   work: (items: readonly Item[]) => Promise<number>,
 ): Promise<number> {
@@ -124,7 +124,7 @@ async function passingLocked<Item>(
     if (!isLockTimeout(error)) throw error
     if (items.length === 1) return 0
     let sum = 0
-    for (const item of items) sum += await passingLocked([item], work)
+    for (const item of items) sum += await skippingLocked([item], work)
     return sum
   }
 }
@@ -326,7 +326,7 @@ export type PaymentNews = {
 export async function advancePayments(database: Database, news: readonly PaymentNews[]): Promise<number> {
   let changed = 0
   for (const [partition, group] of Map.groupBy(news, ({ payment }) => payment.partition)) {
-    changed += await passingLocked(group, (some) => advanceAll(database, partition, some))
+    changed += await skippingLocked(group, (some) => advanceAll(database, partition, some))
   }
   return changed
 }

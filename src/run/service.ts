@@ -151,14 +151,14 @@ function actionsOfAll({ actions: own }: ServingNode, others: WebProcesses) {
 /** Starts the database and the sandbox, concurrently if that is safe. */
 async function startGround(
   context: StartContext,
-  openBooks: () => Promise<Databases>,
+  startDatabase: () => Promise<Databases>,
 ): Promise<[Databases, SandboxReady | undefined]> {
   const { config } = context
   const isServed = config.databaseUrl === undefined && (await locateEmbeddedPostgres(config.dataDir)) !== undefined
   // If a service on the same folder uses the port, let the database's lock report that service.
   const problem = isServed ? undefined : await portProblem(config)
   if (problem !== undefined) throw problem
-  const databases = openBooks()
+  const databases = startDatabase()
   // A database server that is already running may belong to another service: do not touch its sandbox before that is known.
   const sandbox = isServed ? databases.then(() => startSandbox(context)) : startSandbox(context)
   // Wait for both even if one fails: everything that the other has started must be stopped too.

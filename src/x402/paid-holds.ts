@@ -111,7 +111,7 @@ export class PaidHolds {
     if (claim === 'used') throw new PaymentUsedError(terms)
     if (claim === 'taken') throw new PaymentUnknownError('Another request is using this payment.')
     failpoint('after_x402_claim')
-    const gatewayId = await this.#handIn(payment, { message, signature }, claim === 'reclaimed')
+    const gatewayId = await this.#submit(payment, { message, signature }, claim === 'reclaimed')
     failpoint('after_x402_settle')
     this.#accepted = { value: message.value, gatewayId }
     await registerWallet(database, wallet)
@@ -161,7 +161,7 @@ export class PaidHolds {
   }
 
   /** Returns the gateway's id of the payment. Throws when it was refused, or when its outcome is not known. */
-  async #handIn(
+  async #submit(
     payment: X402Payment,
     { message, signature }: Pick<ReadPayment, 'message' | 'signature'>,
     mayBeThere: boolean,
