@@ -35,7 +35,7 @@ type WaitingRow = {
 
 export class Batches {
   readonly #options: BatchesOptions
-  /** Halved when a batch reverts, so that a row that breaks its batch ends up alone; reset after the next success. */
+  /** Halved when a batch reverts, until the failing row is alone in its batch; reset after the next success. */
   #rowsMax = batchRowsMax
 
   constructor(options: BatchesOptions) {

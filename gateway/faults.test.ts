@@ -95,7 +95,7 @@ test('duplicate, unordered or missing logs change no balance', async (t) => {
   )
 })
 
-test('a node that is behind, or ahead of the truth, is caught up with', async (t) => {
+test('events are applied once when the node is behind or was reorganized', async (t) => {
   const line = await openLine(t)
   let turn = 0
   line.proxy.fault = only('eth_getBlockByNumber', async ({ params }, forward) => {

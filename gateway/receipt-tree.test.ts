@@ -29,7 +29,7 @@ test('lists that differ have roots that differ', () => {
 })
 
 // A fixed value: every later check of a receipt must compute the same root.
-test('leaves are hashed once more, pairs are sorted, an odd one is promoted, and nothing has the root zero', () => {
+test('leaves are hashed once more, pairs are sorted, an odd leaf moves up, and the empty tree has root zero', () => {
   const [a, b, c] = [1, 2, 3].map((number) => toHex(number, { size: 32 })) as [Hex, Hex, Hex]
   const leaves = [a, b, c].map((leaf) => keccak256(leaf)) as [Hex, Hex, Hex]
   const pair = (one: Hex, other: Hex) => keccak256(concat([one, other].sort() as [Hex, Hex]))

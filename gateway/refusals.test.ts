@@ -92,7 +92,7 @@ test('a malformed payload is refused as invalid_payload', () => {
   for (const body of [null, 5, 'text', [], {}]) assert.equal(reasonOf(body), 'invalid_payload')
 })
 
-test('payments that the contract would skip are refused: of nothing, to the payer, to the zero address, to the gateway', async () => {
+test('payments that the contract would skip are refused: of 0, to the payer, to the zero address, to the gateway', async () => {
   const refused = async (change: Parameters<typeof paymentBody>[2]) => {
     return reasonOf(await paymentBody(wallet, payer, { ...window, ...change }))
   }

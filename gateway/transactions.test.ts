@@ -72,7 +72,7 @@ test('a transaction that stays out of every block is replaced under the same non
   await untilAlarm(line.bench, 'transaction_stuck')
 })
 
-test('a payment names the transaction that landed, also when it was replaced and the node keeps its receipt back', async (t) => {
+test('a payment names the mined transaction, also after a replacement and while the node has no receipt', async (t) => {
   const line = await openLine(t, { replaceMs: 100, resendMs: 20 })
   const raws = new Set<Hex>()
   line.proxy.fault = async ({ method, params }, forward) => {

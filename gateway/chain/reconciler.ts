@@ -25,7 +25,7 @@ type BalanceRow = {
 }
 
 const accountsMax = 25
-/** How often the logs are read again before an unexplained surplus counts as a gift. */
+/** How often the logs are read again before an unexplained surplus is accepted as money that somebody sent without a deposit. */
 const doubtsMax = 5
 
 /**

@@ -1,4 +1,4 @@
--- Makes all events of these accounts be written for `p_seconds`, because a live view of them is open. Takes the accounts' locks, so that
+-- For `p_seconds`, all events of these accounts are written, because a live view of them is open. Takes the accounts' locks, so that
 -- every change either was visible before this call or is an event. `watched_from` stays the same as long as no event was left out.
 create function watch_accounts(p_partition smallint, p_account_ids uuid[], p_seconds integer)
 returns table (account_id uuid, last_event bigint, watched_from bigint)

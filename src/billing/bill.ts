@@ -27,8 +27,8 @@ export type BillTerms = {
   readonly input: InputText
 }
 
-// Only an upstream that never stops is cut. The upstream's tokenizer may make half as many tokens of a text as ours, and the end of a
-// correct answer must not be lost. Output is also counted piece by piece, and the upstream has a minimum of sixteen output tokens.
+// An answer is cut only far above its limit: the upstream's tokenizer may count half as many tokens as ours, and the end of a correct
+// answer must not be lost. Output is also counted piece by piece, and the upstream has a minimum of sixteen output tokens.
 const overflowFactor = 2
 const countingSlack = 256
 

@@ -73,7 +73,7 @@ function isEarlyCancel({ outcome, bill }: Served): boolean {
 
 async function totalUsage(served: Served, parts: ChargingParts): Promise<RequestUsage> {
   const { bill, outcome } = served
-  // A later round without any answer when the request ended gave the customer nothing for its input.
+  // If a later round had no output when the request ended, its input is not billed.
   const unanswered = outcome.status !== 'succeeded' && !bill.roundStarted
   if (bill.finished !== undefined && (bill.round === undefined || unanswered)) return bill.finished
   return bill.sum(await roundUsage(served, parts))

@@ -68,7 +68,7 @@ export type AdmissionParts = {
   readonly web: WebTools
   readonly router: Pick<Router, 'refusal'>
   readonly holds: Pick<Holds, 'place'>
-  /** Decides whether long input is counted, in place of the account's balance: the money of a payment is not in it yet. */
+  /** Used instead of the balance to decide whether long input is worth counting: the money of a payment is not in the balance yet. */
   readonly refuseUnpaid?: Counting['refuseUnpaid']
   /** Read for the account's balance before long input is counted. */
   readonly database: Database
@@ -192,7 +192,7 @@ function contextLeft(model: Model, inputTokens: number, input: InputText): numbe
   return left
 }
 
-/** No language and no code reaches this; only input such as repeated spaces does. Longer input is refused without counting. */
+/** No natural language or source code has so many bytes per token, only input such as repeated spaces. Longer input is not counted. */
 const bytesPerTokenExpectedMax = 10
 
 /** Throws when the ledger would not hold even this much. Called before work that costs CPU time. */

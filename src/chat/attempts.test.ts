@@ -55,7 +55,7 @@ test('an attempt runs on for ten seconds without a client, and for three after o
   }
 })
 
-test('a retry that joins ends the grace; when it leaves, another grace begins', async () => {
+test('a retry that joins ends the waiting time for retries; when it leaves, another one begins', async () => {
   const attempt = open(newAttempts())
   attempt.leave(left)
   const waiting = attempt.waitForClient()
@@ -72,7 +72,7 @@ test('a retry that joins ends the grace; when it leaves, another grace begins', 
   assert.equal(attempt.signal.aborted, true)
 })
 
-test('a retry that comes after the grace changes nothing: the attempt stays abandoned', async () => {
+test('a retry that comes after the waiting time changes nothing: the attempt stays abandoned', async () => {
   const attempt = open(newAttempts())
   attempt.leave(left)
   mock.timers.tick(10_000)

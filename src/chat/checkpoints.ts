@@ -13,7 +13,7 @@ type OpenAnswer = {
   readonly admitted: AdmittedRequest
   readonly bill: Bill
   readonly usage: UsageSoFar
-  /** No client waits for the answer now. It is not counted. */
+  /** No client waits for the answer now. Its output is not counted meanwhile. */
   readonly isPaused: () => boolean
   /** The output is streamed to a client. While only retries wait for it, a crash charges what was delivered before. */
   readonly isDelivered: () => boolean

@@ -77,7 +77,7 @@ export async function completeChat(
   unwatch()
   // No client is connected: output since the disconnect is not billed.
   const left = isPaused() ? billWhenLeft() : undefined
-  // The upstream may have accepted the request since then, while a retry could still have come.
+  // The upstream may have accepted the request while the attempt waited for a retry.
   if (bill.accepted) left?.noteAccepted()
   const served = left && !isStopped(audience.clientSignal) ? cancelled : reached
   const billed =
@@ -108,7 +108,7 @@ function withRunningCost(audience: Audience, cost: RunningCost, bill: Bill): Aud
   }
 }
 
-/** Keeps a snapshot of the bill each time the last client disconnects. */
+/** Keeps a snapshot of the bill each time the last client disconnects, so that output after it is not billed. */
 function followLeaving(bill: Bill, attempt: Attempt | undefined): () => Bill | undefined {
   let left: Bill | undefined
   const take = () => {

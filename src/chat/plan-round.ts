@@ -33,7 +33,7 @@ export function countEachOnce(first: InputText, count: Count): Count {
   let firstTokens = first.tokens
   return async (texts) => {
     const missing = withoutThose(first.texts, texts)
-    // A single text, not a round. Rounds leave out no more than the definitions of our tools.
+    // These texts are not a round: a round repeats the conversation and lacks at most the definitions of our tools.
     if (2 * byteBound(missing) > byteBound(first.texts)) return sum(texts)
     firstTokens ??= await count(first.texts)
     return firstTokens + (await sum(withoutThose(texts, first.texts))) - (await sum(missing))

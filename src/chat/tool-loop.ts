@@ -59,7 +59,7 @@ export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly
     let shown: readonly ChatEvent[] = []
     try {
       answer = await askUpstream(serving, plan.request, attempts)
-      // Not at the first event: many servers send none before they have read the whole input.
+      // The head of the answer counts as accepted. Many servers send no event before they have read the whole input.
       bill.noteAccepted()
       for await (const events of cutAnswer(answer, plan.request, serving)) {
         shown = reader.take(events)

@@ -24,8 +24,8 @@ export const sleepUntilAborted: Sleep = (ms, signal) => setTimeout(ms, undefined
 
 /**
  * Delays the refusals of callers that exceed their rate. A client that sends its next request when it has the answer to the last one
- * is slowed down. The delay grows with the number of connections of the caller that wait, so up to 200 connections do not get more
- * answers than 50. Delays are random: requests refused at the same moment would otherwise return at the same moment, again and again, and
+ * is slowed down. The delay grows with the number of connections of the caller that wait, so 200 connections get no more refusals
+ * a second than 50 would. Delays are random: requests refused at the same moment would otherwise return at the same moment, again and again, and
  * block the event loop together.
  */
 export class SlowRefusals {

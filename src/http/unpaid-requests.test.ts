@@ -69,7 +69,7 @@ function begin(spendable = 0n) {
   }
 }
 
-test('above 600 at once and 50 a second, refused requests of a key take turns; what would wait longer than a second is refused', async () => {
+test('above a burst of 600, then 50 a second, refused requests of a key take turns; those that would wait longer than a second are refused', async () => {
   const { unpaid, refuse, ask, pass } = begin()
   for (let count = 0; count < 600; count += 1) await refuse(key('a'))
   const asked = Array.from({ length: 60 }, () => ask(key('a')))
@@ -159,7 +159,7 @@ test('many accounts of one network share a rate, which never holds up a key that
   assert.deepEqual([guilty.state, innocent.state], ['waiting', 'admitted'])
 })
 
-test('refusals of unknown keys, 600 at once and 50 a second for a network, are not delayed; further ones are', async () => {
+test('refusals of unknown keys, a burst of 600, then 50 a second for a network, are not delayed; further ones are', async () => {
   const { unpaid, pass } = begin()
   const told: string[] = []
   const refuseStranger = (error: unknown, name: string) =>
@@ -175,7 +175,7 @@ test('refusals of unknown keys, 600 at once and 50 a second for a network, are n
   assert.deepEqual(told.slice(601).sort(), ['above its rate', 'unknown key'])
 })
 
-test('quotes are answered 50 a second and 600 at once for a key', async () => {
+test('quotes are answered in a burst of 600, then 50 a second for a key', async () => {
   const { unpaid, pass } = begin()
   const told: string[] = []
   const quote = () =>
@@ -237,7 +237,7 @@ test('without money, and after a refusal within ten seconds, a large body is ref
   await assert.doesNotReject(request.mayRead(), 'with money')
 })
 
-test('a network is given 2,000 pages and files at once and 50 a second; further ones are refused, slowly', async () => {
+test('a network gets a burst of 2,000 pages and files, then 50 a second; further ones are refused, slowly', async () => {
   const { unpaid, pass } = begin()
   for (let count = 0; count < 2_000; count += 1) await unpaid.admitVisitor(open())
   const told: string[] = []

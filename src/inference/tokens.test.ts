@@ -110,7 +110,7 @@ test('counting stops beyond the most tokens that matter', async () => {
   assert.equal(await counter.count(['word'], { account, tokensMax: 1 }), 1)
 })
 
-test('what a client waits for that has left is not counted', async () => {
+test('the prompt of a disconnected client is not counted', async () => {
   const controller = new AbortController()
   const { signal } = controller
   const left = new Error('left')

@@ -67,7 +67,7 @@ test('a hold that was open for months is ended, and does not keep others from be
   for (const { requestId } of [old, young]) assert.equal((await rowOf(requestId))?.status, 'failed')
 })
 
-test('with a checkpoint it is charged up to there, and never more than was held', async () => {
+test('an orphaned hold with a checkpoint is charged up to there, and never more than was held', async () => {
   const { first, second, die } = await openNodes()
   const payer = await openPayer(ledger.database, 50_000n)
   const [some, much] = [await hold(first, payer, 1_000n), await hold(first, payer, 1_000n)]

@@ -9,7 +9,7 @@ export type Pace = {
   readonly busyMs: number
   /** While idle, only one in this many turns does work. */
   readonly idleTurns: number
-  /** Number of turns that count as busy after the work last returned true, and at the start. */
+  /** After the work returned true, and at the start, this many turns run at the busy pace. */
   readonly busyTurns: number
 }
 

@@ -72,7 +72,7 @@ const paymentsMsMin = 300
 const paymentsMsMax = 1_000
 /** For payouts that operators request, and gas refills. */
 const payoutsMs = 2_000
-/** They are rare: the request that submitted a payment knows its outcome, unless it died. */
+/** Payments without a known outcome are rare: the request that submitted a payment knows its outcome, unless it died. */
 const undecidedMs = 5_000
 const reconcileMs = 60_000
 const gasMs = 30_000
@@ -215,7 +215,11 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
   const logError = (what: string) => (error: unknown) => log.error({ err: error }, what)
 
   everyAtPace(customersPace, () => processDeposits(parts), logError('deposits could not be processed'))
-  every(paymentsMs(settings.due.afterMs), () => payOn(parts), logError('payments could not be settled'))
+  every(
+    paymentsMs(settings.due.afterMs),
+    () => makeAndConfirmPayments(parts),
+    logError('payments could not be settled'),
+  )
   everyAtPace(
     customersPace,
     async () => (await advanceWithdrawals(parts)) > 0,
@@ -275,7 +279,7 @@ async function writeTotals({ database, gatewayClient, due }: PaymentParts): Prom
   await writePaymentMetrics(database, await gatewayClient.batchGas().catch(() => undefined))
 }
 
-async function payOn(parts: PaymentParts): Promise<void> {
+async function makeAndConfirmPayments(parts: PaymentParts): Promise<void> {
   await rootRecovered(parts)
   await makeDuePayments(parts.database, parts.due, parts.terms.epoch)
   parts.failpoint('after_payment_made')

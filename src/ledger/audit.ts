@@ -15,12 +15,16 @@ export type Violation = {
  * One query per invariant; each finds the rows that break it. They restate in SQL, from the rows alone, what the ledger's functions
  * and constraints keep true. `$1` lists the accounts to check; null means all. `$2` is a request id: only requests from there on
  * are read. For `all`, that is the first one after the sealed months, whose sums stand for their requests.
- *
- * `recent` is for the continuous audit: `$2` is a recent id. Earlier activity of an account is in its running totals, which the
- * full audit (`all`) sums again from every row. When `recent` is missing, both audits use the same query; null leaves the check to
- * the full audit.
  */
-type Check = { readonly all: string; readonly recent?: string | null }
+type Check = {
+  /** For the full audit, which sums the running totals of an account again from every row. */
+  readonly all: string
+  /**
+   * For the audit of the accounts in use: `$2` is a recent id, and earlier activity is in the running totals. Missing: the same query as
+   * `all`. Null: only the full audit checks it.
+   */
+  readonly recent?: string | null
+}
 
 const checks: Readonly<Record<string, Check>> = {
   // I1: every deposited unit is available, held, charged and not refunded, or withdrawn.

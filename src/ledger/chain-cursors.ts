@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 
-/** The end of a restored backup. `penny recover` reads the chain from here on. */
+/** The last block that the restored copy had read. `penny recover` reads the chain from here on. */
 export const copiedAtCursor = 'recover from'
 
 /** The last block that this reader has processed; undefined before its first. */
@@ -44,7 +44,7 @@ export async function moveCursor(database: Database, name: string, block: bigint
   )
 }
 
-/** The readers have reached the head, and no block is missing: their age begins again, unless it has since `newerMs`. */
+/** The readers have reached the head, and no block is missing: sets their time to now, unless that was done within `newerMs`. */
 export async function confirmCursors(database: Database, names: readonly string[], newerMs: number): Promise<void> {
   await database.query(
     `update chain_cursors set changed_at = now()

@@ -141,7 +141,7 @@ export type ExtensionCall = {
 /** `ended`: the request has already ended elsewhere, so its hold cannot grow. */
 export type ExtensionDecision = 'extended' | 'ended' | HoldRefusalCode
 
-/** Calls with the last two were not run: too few of `max_tokens` were left for an answer, or the money could not be held. */
+/** Tool calls with the last two outcomes were not run: too few of `max_tokens` were left for an answer, or the money could not be held. */
 export type ToolCallStatus = 'completed' | 'failed' | 'max_tokens_spent' | 'budget_spent'
 
 /** A finished call of one of our tools. */

@@ -212,7 +212,7 @@ test('a request ends once: the second end changes nothing and returns the first'
   assert.deepEqual(await holds.end(voided(placed)), { endedNow: false, status: 'succeeded', charged: 300n })
 })
 
-test('two ends of one request in one moment leave one end', async () => {
+test('two concurrent ends of one request leave one end', async () => {
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 5_000n)
   const placed = await hold(holds, payer, 1_000n)

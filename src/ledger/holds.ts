@@ -132,8 +132,8 @@ export class Holds {
   }
 
   /**
-   * Reserves the quote, or returns why not. The same object again gets the same decision; a copy of it is a new call, and its request
-   * id must not have been placed before. Throws `KeyChangedError` when the key's options are not those that allowed the request.
+   * Reserves the quote, or returns why not. Calling it twice with the same object returns the first decision; an equal object is a new
+   * call, and its request id must not have been placed before. Throws `KeyChangedError` when the key's options are not those that allowed the request.
    */
   async place(call: HoldCall): Promise<HoldDecision> {
     return requireDecision(await this.#decide(call.requestId, () => this.#places.add(call.payer.partition, call)))
@@ -194,13 +194,13 @@ export class Holds {
 
   /**
    * Charges or voids. A request ends once; a second call gets the stored end. A caller that must not report a failure once the
-   * charge may have been written keeps waiting `untilUnheard`: until no client waits for the outcome.
+   * charge may have been written passes `clientsGone`, which resolves when no client waits for the outcome: the wait goes on until then.
    */
-  async end(call: EndCall, untilUnheard?: () => Promise<void>): Promise<End> {
+  async end(call: EndCall, clientsGone?: () => Promise<void>): Promise<End> {
     const recording = this.#recording.get(call.requestId)
     const write = () => this.#writeEnd(this.#requests.wholeEnd(call))
     const ended = recording === undefined ? write() : recording.then(write)
-    return this.#withTimeout(ended, () => ended.catch(this.#options.onLost), untilUnheard)
+    return this.#withTimeout(ended, () => ended.catch(this.#options.onLost), clientsGone)
   }
 
   /** Whether this node holds the request and has not ended it. */
@@ -323,11 +323,11 @@ export class Holds {
   async #withTimeout<Result>(
     answer: Promise<Result>,
     onGivingUp: () => void,
-    untilUnheard = async () => {},
+    clientsGone = async () => {},
   ): Promise<Result> {
     const { promise: late, reject } = Promise.withResolvers<never>()
     const giveUp = () => reject(new LedgerUnavailableError())
-    const timer = setTimeout(() => void untilUnheard().then(giveUp), this.#options.waitMsMax)
+    const timer = setTimeout(() => void clientsGone().then(giveUp), this.#options.waitMsMax)
     try {
       return await Promise.race([answer, late])
     } catch (error) {
@@ -400,8 +400,8 @@ export class Holds {
 const collisionStates = /^(40|55)/
 
 /**
- * A full disk or memory means for certain that nothing was held, and may last: the client gets an immediate retry advice. All other
- * errors are retried until the call succeeds, because money is at stake.
+ * When PostgreSQL is out of disk or memory, nothing was held, and this may last: the client is told immediately to retry. Lost
+ * connections and collisions are retried until the call succeeds, because money is at stake.
  */
 function isHoldRepeated(error: unknown): boolean {
   return isConnectionLost(error) || collisionStates.test(String((error as { code?: unknown } | null)?.code ?? ''))

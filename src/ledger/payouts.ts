@@ -58,7 +58,7 @@ const owedBack = `
                 where p.lost > 0 group by p.partition, p.account_id) l
       on l.partition = a.partition and l.account_id = a.id`
 
-/** The most that wallets have paid and that is not credited yet. A statement of its own: Citus refuses it in the list of the other. */
+/** The most that wallets have paid and that is not credited yet. A statement of its own: Citus refuses it as a subquery of the other. */
 const uncredited = `
   select coalesce(sum(p.value), 0) from x402_payments p where p.state in ${openX402States} and p.state = 'submitted'`
 

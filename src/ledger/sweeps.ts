@@ -179,8 +179,8 @@ export async function markSweepSent(
 
 /**
  * Anyone who sees a sweep's authorization can send it first. Its deposit then has a different transaction than ours, and would look
- * like an independent deposit. Here the deposit has arrived: the sweep of that amount that someone else executed takes over its
- * transaction. Only the display depends on it.
+ * like an independent deposit. This handles a deposit that arrives after its sweep was found executed: the sweep of that amount takes
+ * over its transaction. Only the display depends on it.
  */
 export async function adoptTransaction(
   connection: Connection,
@@ -198,7 +198,7 @@ export async function adoptTransaction(
   )
 }
 
-/** The reverse order: the deposit was there before the sweep was found executed. */
+/** Like `adoptTransaction`, for a sweep that is found executed after its deposit arrived. */
 async function adoptDeposit(connection: Connection, { partition, id }: Pick<Sweep, 'partition' | 'id'>): Promise<void> {
   await connection.query(
     `update sweeps s set tx_hash = coalesce((

@@ -12,7 +12,7 @@ export type X402Wallet = Payer & {
   readonly isKnown: boolean
 }
 
-/** A wallet without an account yet: where its account will be. Concurrent first payments choose the same place. */
+/** The partition and id for a new account of this wallet. Concurrent first payments compute the same ones. */
 function newWallet(address: string, partitions: number): X402Wallet {
   const partition = createHash('sha256').update(`penny x402 partition ${address}`).digest().readUInt32BE() % partitions
   return {
@@ -24,7 +24,7 @@ function newWallet(address: string, partitions: number): X402Wallet {
   }
 }
 
-/** The wallet of a payment whose request is gone. */
+/** Finds the account of a payment when the request that submitted it died. */
 export function walletOf({
   payer: address,
   partition,

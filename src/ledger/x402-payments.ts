@@ -21,12 +21,15 @@ export type X402Payment = {
   readonly requestId: RequestId
 }
 
-/**
- * `claimed`: only this request may submit it, for a while. `reclaimed`: the same, but an earlier request may have submitted it: ask the
- * gateway before anything else. `taken`: another request has just submitted it, and the outcome is not known yet. `used`: it is
- * credited.
- */
-export type PaymentClaim = 'claimed' | 'reclaimed' | 'taken' | 'used'
+export type PaymentClaim =
+  /** Only this request may submit it, for a while. */
+  | 'claimed'
+  /** The same, but an earlier request may have submitted it: ask the gateway before anything else. */
+  | 'reclaimed'
+  /** Another request has just submitted it, and the outcome is not known yet. */
+  | 'taken'
+  /** It is credited. */
+  | 'used'
 
 /** Longer than the gateway's timeout: a request that still has its claim after this is dead. */
 const claimSeconds = 30

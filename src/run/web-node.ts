@@ -45,7 +45,7 @@ const dashboardFolder = fileURLToPath(new URL('../../web/dist/', import.meta.url
 const documentationFolder = fileURLToPath(new URL('../../docs/', import.meta.url))
 const openApiFile = fileURLToPath(new URL('../../openapi.json', import.meta.url))
 const bodyReadMsMax = 30_000
-/** The vocabulary takes a third of a second of a core, which the start needs for itself. The first count loads it earlier. */
+/** Loading the vocabulary takes a third of a second of a core, and would delay the start. The first count loads it earlier. */
 const warmMs = 3_000
 const now = () => performance.now()
 
@@ -76,7 +76,7 @@ export type OpenedServer = {
   readonly port: number
   readonly server: Server
   readonly wasted: WastedConnections
-  /** Until this is called, requests wait: a load balancer without health checks sends them as soon as the port is open. */
+  /** Requests wait until this is called: a load balancer without health checks sends them as soon as the port is open. */
   serve(app: ReturnType<typeof createApp>): void
 }
 

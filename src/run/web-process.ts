@@ -29,7 +29,7 @@ async function start({ config, databaseUrl, processNumber, catalog, ...given }: 
   return { control: await openControl(context, node.actions) }
 }
 
-/** Without the first process, new requests belong to its successor on the port. */
+/** Without the first process this one must not take new requests: the next service on this port does. */
 async function stop(cause: StopCause): Promise<void> {
   if (cause === 'requested') await node?.announceStop()
   await stack.disposeAsync()

@@ -23,7 +23,7 @@ const overdueMs = 30_000
  * Circle's is asked for each payment that was not updated for `untouchedMs`.
  *
  * The cursor is stored after the changes of its page. A change that arrives before the payment's gateway id is stored is skipped:
- * `submitPayments` then finds the payment by its nonce, in its current state. Anything else that is skipped is asked for when it is
+ * `submitPayments` then finds the payment by its nonce, in its current state. Other skipped payments are looked up once they are
  * overdue. Returns how many payments changed state.
  */
 export async function confirmPayments(parts: ConfirmParts, untouchedMs: number): Promise<number> {

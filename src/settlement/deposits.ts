@@ -57,7 +57,7 @@ export type DepositParts = {
   readonly sender: TransactionSender
   /** Smaller amounts wait until they add up to it: each sweep costs gas. */
   readonly sweepMin: bigint
-  /** Whether a block is mined only for a transaction, as by the sandbox: then a head that stands still is no fault of the node. */
+  /** Whether a block is mined only for a transaction, as by the sandbox: then a head that does not move is normal. */
   readonly minesOnDemand?: boolean
   readonly failpoint: SettlementFailpoint
   readonly onAlarm: (what: string, details: object) => void
@@ -67,7 +67,7 @@ export type DepositParts = {
 export const depositCursors = ['arrivals', 'deposits'] as const
 
 const blocksMax = 1_000n
-/** How often a cursor is confirmed: well below the age that raises an alert. */
+/** How often a cursor's time is updated without new blocks: well below the age that raises an alert. */
 const confirmedMs = 10_000
 const accountsMax = 100
 // Bounds how long a large deposit waits behind sweeps that are already planned.
@@ -198,7 +198,7 @@ async function readAmountMin({ chain, sender, sweepMin }: DepositParts): Promise
 
 /**
  * Finds arrivals without a log by their balance: nodes drop logs, and coins can be sent without a Transfer event. Transfers are read up to
- * the block of the balances first: one that is swept before it is recorded would be shown as waiting for good.
+ * the block of the balances first: one that is swept before it is recorded would be shown as waiting forever.
  */
 export async function reconcileArrivals(parts: DepositParts): Promise<void> {
   const { database, chain } = parts
