@@ -20,6 +20,8 @@ import type { RunSettings } from './support/run-files.ts'
 // `npm run test:all` also runs the slow files, and each of the other databases and protocols by itself: before a release, and before
 // a change to what they cover is handed in.
 
+// Names of files run these alone; TEST_NAME is a pattern of the names of tests in them.
+
 const root = fileURLToPath(new URL('..', import.meta.url))
 const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 const everything = ['src', 'gateway', 'sandbox', 'web/src', 'test'].map((folder) => `${folder}/**/*.test.ts`)

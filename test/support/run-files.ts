@@ -31,7 +31,15 @@ async function runFiles({ groups, concurrency, testMsMax, failuresFile }: RunSet
   const programs = groups.map((files, index) =>
     files.length === 1 ? files[0]! : writeGroup(files, join(dirname(failuresFile), `group-${index + 1}.test.mjs`)),
   )
-  const tests = run({ files: programs, concurrency, timeout: testMsMax, signal: stop.signal, execArgv })
+  const { TEST_NAME: name } = process.env
+  const tests = run({
+    files: programs,
+    concurrency,
+    timeout: testMsMax,
+    signal: stop.signal,
+    execArgv,
+    ...(name !== undefined && { testNamePatterns: name }),
+  })
   const running = trackRunningTests(tests)
   const startedMs = new Map<string, number>()
   const tookMs = new Map<string, number>()
