@@ -35,12 +35,14 @@ function printSetting(name: string, output: Output): number {
     )
   }
   const { about, unset } = settings[name as SettingName]
-  const { value, origin } = describeConfig().find((entry) => entry.name === name) ?? {
-    value: undefined,
-    origin: 'default',
+  const entry = describeConfig().find((one) => one.name === name)
+  const { value, origin = 'default', range } = entry ?? {}
+  if (output.json) {
+    const row = { name, value: value ?? null, origin, default: unset, range: range ?? null, about }
+    output.write(`${JSON.stringify(row, null, 2)}\n`)
+  } else {
+    const allowed = range === undefined ? '' : `Allowed: ${range}\n`
+    output.write(`${name}: ${about}\nDefault: ${unset}\n${allowed}Now: ${value ?? 'not set'} (${origin})\n`)
   }
-  if (output.json)
-    output.write(`${JSON.stringify({ name, value: value ?? null, origin, default: unset, about }, null, 2)}\n`)
-  else output.write(`${name}: ${about}\nDefault: ${unset}\nNow: ${value ?? 'not set'} (${origin})\n`)
   return 0
 }

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { inspect } from 'node:util'
 import { atEnd } from '../../test/support/at-end.ts'
+import { everySetting } from '../../test/support/every-setting.ts'
 import {
   describeConfig,
   embeddedDefaults,
@@ -40,20 +41,7 @@ test('with nothing set every embedded default is in use', () => {
 })
 
 test('every setting of the reference is read, and its default is the one in use', () => {
-  const key = 'ab'.repeat(32)
-  const environment = {
-    ...chain,
-    DATABASE_URL: 'postgresql://127.0.0.1/penny',
-    MASTER_KEY: key,
-    GATEWAY_TOKEN: key,
-    GATEWAY_RELAYER_KEY: key,
-    SEARCH_PROVIDER: 'exa,brave,tavily,searxng',
-    EXA_API_KEY: key,
-    BRAVE_API_KEY: key,
-    TAVILY_API_KEY: key,
-    SEARXNG_URL: 'http://127.0.0.1:8080',
-  }
-  const entries = (['service', 'gateway'] as const).flatMap((reader) => describeConfig(environment, reader))
+  const entries = (['service', 'gateway'] as const).flatMap((reader) => describeConfig(everySetting, reader))
   assert.deepEqual(new Set(entries.map(({ name }) => name)), new Set(Object.keys(settings) as SettingName[]))
   for (const { name, value, origin } of entries) {
     // Paths depend on the machine; a default that differs in the sandbox is chosen later.
@@ -61,6 +49,12 @@ test('every setting of the reference is read, and its default is the one in use'
     const documented = /`([^`]+)`|^[\w.]+$/.exec(settings[name].unset)
     assert.equal(documented?.[1] ?? documented?.[0], value, name)
   }
+})
+
+test('a setting is described with its range, and a value beyond it is refused', () => {
+  const range = (setting: SettingName) => describeConfig({}).find(({ name }) => name === setting)?.range
+  assert.deepEqual([range('REPLAY_HOURS'), range('SWEEP_MIN_USDC'), range('HOST')], ['1 to 24', 'above 0', undefined])
+  assert.throws(() => readConfig({ REPLAY_HOURS: '25' }), /from 1 to 24/)
 })
 
 test('a production start on embedded defaults is refused, unless explicitly allowed', () => {

@@ -11,6 +11,8 @@ export type ConfigEntry = {
   /** Undefined when it is unset and has no default, or an embedded one. */
   readonly value: string | undefined
   readonly origin: 'environment' | 'file' | 'default'
+  /** What is accepted, of a number or an amount: "10 to 60000". */
+  readonly range?: string
 }
 
 const addressPattern = /^0x[0-9a-fA-F]{40}$/
@@ -19,13 +21,17 @@ const addressPattern = /^0x[0-9a-fA-F]{40}$/
 export class SettingReader {
   readonly #environment: Environment
   readonly #entries = new Map<SettingName, ConfigEntry>()
+  readonly #ranges = new Map<SettingName, string>()
 
   constructor(environment: Environment) {
     this.#environment = environment
   }
 
   get entries(): readonly ConfigEntry[] {
-    return [...this.#entries.values()]
+    return [...this.#entries.values()].map((entry) => {
+      const range = this.#ranges.get(entry.name)
+      return range === undefined ? entry : { ...entry, range }
+    })
   }
 
   text(name: SettingName): string | undefined
@@ -95,6 +101,7 @@ export class SettingReader {
   }
 
   optionalInteger(name: SettingName, min: number, max: number): number | undefined {
+    this.#ranges.set(name, max === Number.MAX_SAFE_INTEGER ? `${min} or more` : `${min} to ${max}`)
     const value = this.text(name)
     if (value === undefined) return undefined
     const number = Number(value)
@@ -103,6 +110,7 @@ export class SettingReader {
   }
 
   amount(name: SettingName, fallback: string): Usdc {
+    this.#ranges.set(name, 'above 0')
     const value = this.text(name, fallback)
     const amount = amountOf(value)
     if (amount !== undefined && amount > 0n) return amount
@@ -111,6 +119,7 @@ export class SettingReader {
 
   /** Accepts 0. */
   optionalAmount(name: SettingName): Usdc | undefined {
+    this.#ranges.set(name, '0 or more')
     const value = this.text(name)
     if (value === undefined) return undefined
     const amount = amountOf(value)

@@ -31,7 +31,7 @@ export const settingGroups = {
     },
     WEB_PROCESSES: {
       about:
-        'Processes that serve requests on the same port, on Linux; 1 to 64. Each opens up to 23 connections to PostgreSQL. See [Scaling out](guides/scaling-out.md).',
+        'Processes that serve requests on the same port, on Linux. Each opens up to 23 connections to PostgreSQL. See [Scaling out](guides/scaling-out.md).',
       unset: 'One for every two cores, at most 8',
     },
     REQUESTS_MAX: { about: 'Maximum number of concurrent requests, for each web process.', unset: '10000' },
@@ -156,7 +156,7 @@ export const settingGroups = {
       unset: '0.10',
     },
     OWNER_COOLDOWN: {
-      about: 'Waiting period before a changed withdrawal address takes effect, in milliseconds.',
+      about: 'How long a changed withdrawal address waits until it takes effect, in milliseconds.',
       unset: '86400000; in the sandbox 0',
     },
     SELLER_ADDRESS: { about: 'Address that earns the revenue.', unset: 'An address derived from the master key' },

@@ -506,7 +506,10 @@ test('the completions know every command, and bash completes verbs and options w
 
 test('penny config NAME explains one setting, and suggests a name for a mistyped one', async () => {
   const port = await penny.run(['config', 'port'], { PORT: '9999' })
-  assert.match(port.stdout, /^PORT: Port of the service.*\nDefault: 8402\nNow: 9999 \(environment\)\n$/)
+  assert.match(
+    port.stdout,
+    /^PORT: Port of the service.*\nDefault: 8402\nAllowed: 0 to 65535\nNow: 9999 \(environment\)\n$/,
+  )
   // Only `penny gateway` reads this one.
   const relayer = await penny.run(['config', 'GATEWAY_PORT', '--json'])
   assert.deepEqual([JSON.parse(relayer.stdout).value, JSON.parse(relayer.stdout).default], [null, '8403'])

@@ -1,12 +1,17 @@
+import { describeConfig } from '../../src/config/config.ts'
 import { settingGroups } from '../../src/config/settings.ts'
+import { everySetting } from './every-setting.ts'
 
 /** `docs/settings.md`: every setting, from the list that the configuration is read by. */
 export function renderSettingsPage(): string {
+  const entries = (['service', 'gateway'] as const).flatMap((reader) => describeConfig(everySetting, reader))
+  const ranges = new Map<string, string | undefined>(entries.map(({ name, range }) => [name, range]))
   const sections = Object.entries(settingGroups).map(([title, group]) => {
     const rows = Object.entries(group).map(
-      ([name, { about, unset, ...rest }]) => `| \`${name}\`${'isSecret' in rest ? '*' : ''} | ${about} | ${unset} |`,
+      ([name, { about, unset, ...rest }]) =>
+        `| \`${name}\`${'isSecret' in rest ? '*' : ''} | ${about} | ${unset} | ${ranges.get(name) ?? ''} |`,
     )
-    return `## ${title}\n\n| variable | what it does | default |\n|---|---|---|\n${rows.join('\n')}\n`
+    return `## ${title}\n\n| variable | what it does | default | range |\n|---|---|---|---|\n${rows.join('\n')}\n`
   })
   return `# Settings
 
@@ -15,7 +20,8 @@ Generated from the list of settings by \`npm run generate\`; do not edit.
 All settings are environment variables. They are read and checked at start: a bad value stops the start with one line that names it. An
 empty value counts as not set. A secret (marked *) may be in a file: name the file in the variable's \`_FILE\` twin, for example
 \`MASTER_KEY_FILE\`. With \`NODE_ENV=production\` the service refuses to run on embedded defaults unless it is started with
-\`--allow-embedded\`. [\`penny config\`](commands.md#penny-config) shows the values in use and where each comes from;
+\`--allow-embedded\`. Times end in their unit (\`_MS\`: milliseconds), sizes are in bytes, amounts in USDC.
+[\`penny config\`](commands.md#penny-config) shows the values in use and where each comes from;
 \`penny config NAME\` explains one.
 
 ${sections.join('\n')}`
