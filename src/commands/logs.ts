@@ -24,7 +24,7 @@ export const logsCommand: Command = {
       `Show the latest ${lastDefault} requests, then new ones until Ctrl-C. With --json, one object per line`,
     ],
     ['--last N', 'Start with this many requests'],
-    ['--account ID|NAME', 'Only this account'],
+    ['--account ID|NAME', 'Only this account; ignored after penny login, which shows the account of its key'],
     ['--model NAME', 'Only this model'],
     ['--status STATUS', `Only ${endedStatuses.join(', ')}`],
     ['--once', 'Do not wait for new requests'],
