@@ -3,8 +3,8 @@
 --
 -- All amounts are atomic USDC (6 decimals). The functions that move money are in `functions/`, one file each.
 --
--- Every table of the ledger has `partition` as its first column and in its primary key. Every function takes it as its first argument
--- and touches only that partition. One PostgreSQL serves all partitions; Citus spreads them over several (docs/scaling.md). Without a
+-- Every table of the ledger has `partition` as its first column and in its primary key. Every function that reads or writes an account's
+-- rows takes it as its first argument and touches only that partition. One PostgreSQL serves all partitions; Citus spreads them over several (docs/scaling.md). Without a
 -- partition (null) the functions of requests take a batch over all partitions, which one PostgreSQL runs at the cost of one: accounts,
 -- keys and holds are found by their ids alone, so their primary keys begin with the id.
 --
