@@ -25,7 +25,7 @@ type BalanceRow = {
 }
 
 const accountsMax = 25
-/** How often the logs are read again before an unexplained surplus is accepted as money that somebody sent without a deposit. */
+/** How often the logs are read again before an unexplained surplus is accepted as a transfer without a deposit. */
 const doubtsMax = 5
 
 /**

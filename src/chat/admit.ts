@@ -192,7 +192,7 @@ function contextLeft(model: Model, inputTokens: number, input: InputText): numbe
   return left
 }
 
-/** No natural language or source code has so many bytes per token, only input such as repeated spaces. Longer input is not counted. */
+/** No natural language or source code has so many bytes per token, only input such as repeated spaces: it is refused uncounted. */
 const bytesPerTokenExpectedMax = 10
 
 /** Throws when the ledger would not hold even this much. Called before work that costs CPU time. */

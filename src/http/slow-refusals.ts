@@ -23,9 +23,9 @@ const growingMax = 200
 export const sleepUntilAborted: Sleep = (ms, signal) => setTimeout(ms, undefined, { signal, ref: false })
 
 /**
- * Delays the refusals of callers that exceed their rate. A client that sends its next request when it has the answer to the last one
- * is slowed down. The delay grows with the number of connections of the caller that wait, so 200 connections get no more refusals
- * a second than 50 would. Delays are random: requests refused at the same moment would otherwise return at the same moment, again and again, and
+ * Delays the refusals of callers that exceed their rate. A client that sends its next request when it has the answer to the last one is
+ * slowed down. The delay grows with the number of connections of the caller that wait, so 200 connections get no more refusals a second
+ * than 50 would. Delays are random: requests refused at the same moment would otherwise return at the same moment, again and again, and
  * block the event loop together.
  */
 export class SlowRefusals {

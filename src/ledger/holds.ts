@@ -133,7 +133,8 @@ export class Holds {
 
   /**
    * Reserves the quote, or returns why not. Calling it twice with the same object returns the first decision; an equal object is a new
-   * call, and its request id must not have been placed before. Throws `KeyChangedError` when the key's options are not those that allowed the request.
+   * call, and its request id must not have been placed before. Throws `KeyChangedError` when the key's options are not those that
+   * allowed the request.
    */
   async place(call: HoldCall): Promise<HoldDecision> {
     return requireDecision(await this.#decide(call.requestId, () => this.#places.add(call.payer.partition, call)))

@@ -8,7 +8,10 @@ export type WholeEnd = EndCall & {
   readonly extension: ExtensionCall | undefined
 }
 
-/** This many entries take 11 MB. An outage adds none: only ends that were committed before it and had not reached the standby can be lost. */
+/**
+ * This many entries take 11 MB. An outage adds none: only ends that were committed before it and had not reached the standby can be
+ * lost.
+ */
 const endsMax = 20_000
 
 /**

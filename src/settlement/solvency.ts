@@ -29,9 +29,9 @@ const shortMax = 20
 /**
  * Compares the ledger with the chain, account by account. An account is short if `owed` is more than its balance in the contract: money
  * that an account has not paid or withdrawn is there, under the account's own address. The seller only owes refunds of charges that
- * were already paid. `owed` is what cannot have left the contract yet. Payments and withdrawals that wait for submission are not part of it: a process may have submitted one and died
- * before it recorded that. Money that leaves the contract between the two reads makes an account seem short, so its ledger sums are
- * read again and the lower number counts. Throws when the node is behind the ledger.
+ * were already paid. `owed` is what cannot have left the contract yet. Payments and withdrawals that wait for submission are not part
+ * of it: a process may have submitted one and died before it recorded that. Money that leaves the contract between the two reads makes
+ * an account seem short, so its ledger sums are read again and the lower number counts. Throws when the node is behind the ledger.
  */
 export async function checkSolvency({ database, chain, seller }: SolvencyParts): Promise<SolvencyReport> {
   const accounts = await findOwed(database)

@@ -121,9 +121,9 @@ async function withRoots(
 }
 
 /**
- * The payments that the gateway does not have, each with a validity window that is open for long enough: the gateway requires seven days.
- * Payments that the gateway may already have are looked up before they are signed: the signer refuses a window that has expired, or that begins in the
- * future because the database's clock was ahead.
+ * The payments that the gateway does not have, each with a validity window that is open for long enough: the gateway requires seven
+ * days. Payments that the gateway may already have are looked up before they are signed: the signer refuses a window that has expired,
+ * or that begins in the future because the database's clock was ahead.
  */
 async function findMissing(
   parts: SubmitParts,
