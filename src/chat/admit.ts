@@ -17,7 +17,7 @@ import type { Hold, Payer } from '../ledger/hold-calls.ts'
 import type { Holds } from '../ledger/holds.ts'
 import { quoteHold } from '../ledger/quote-hold.ts'
 import { formatRequestId, type RequestId } from '../ledger/request-id.ts'
-import { type Usdc, zero } from '../money/usdc.ts'
+import { fromAtomic, max, min, type Usdc, zero } from '../money/usdc.ts'
 import type { RequestWatch } from '../observe/request-watch.ts'
 import type { Failpoint } from '../process/failpoints.ts'
 import {
@@ -47,7 +47,7 @@ export type QuotedRequest = {
   /** Short input is not counted. */
   readonly input: InputText
   readonly quote: Quote
-  /** The most that web searches may add to the quote; 0 when the model cannot search. */
+  /** The most that web searches may add to the quote below the in-flight cap; 0 when the model cannot search. */
   readonly searchMax: Usdc
 }
 
@@ -104,12 +104,12 @@ export async function admit(parts: AdmissionParts, applicant: Applicant): Promis
     account: sharesOf,
     signal,
     async refuseUnpaid(least, asked) {
-      checkKeyCap(options, { ...asked, quote: { ...asked.quote, amount: least }, searchMax: zero }, parts.inFlightCap)
+      checkKeyCap(options, { ...asked, quote: { ...asked.quote, amount: least }, searchMax: zero })
       await (parts.refuseUnpaid?.(least, asked) ?? refuseUnpaid(parts, payer, least, asked))
     },
   })
   const { model } = quoted
-  checkKeyCap(options, quoted, parts.inFlightCap)
+  checkKeyCap(options, quoted)
   parts.failpoint('after_quote')
   const call = {
     requestId,
@@ -145,7 +145,7 @@ export type Counting = {
 
 /** Computes the quote without placing a hold. */
 export async function quoteRequest(
-  { prices, web, countTokens }: Pick<AdmissionParts, 'prices' | 'web' | 'countTokens'>,
+  { prices, web, inFlightCap, countTokens }: Pick<AdmissionParts, 'prices' | 'web' | 'inFlightCap' | 'countTokens'>,
   chat: ChatRequest,
   cacheKey: string,
   { account, signal, refuseUnpaid }: Counting,
@@ -165,24 +165,19 @@ export async function quoteRequest(
     if (inputTokens > tokensMax) throw new UnreadableInputError(model)
     return inputTokens
   })
-  const common = {
-    model,
-    offer,
-    requestOptions,
-    searchMax: offer.has('web_search') ? searchMax(model, bound, prices.searchPerCall) : zero,
+  const most = (maxTokens: number) => {
+    const quoted = quote(model, bound, maxTokens)
+    const searches = offer.has('web_search') ? searchMax(model, bound, prices.searchPerCall) : zero
+    return { quote: quoted, searchMax: min(searches, max(zero, fromAtomic(inFlightCap - quoted.amount))) }
   }
+  const common = { model, offer, requestOptions }
   if (bound + chat.maxTokens <= model.contextLength) {
-    return { ...common, request, input: { ...input, tokens: inputTokens }, quote: quote(model, bound, chat.maxTokens) }
+    return { ...common, request, input: { ...input, tokens: inputTokens }, ...most(chat.maxTokens) }
   }
   inputTokens ??= await countTokens(input.texts, { account, signal, tokensMax: model.contextLength })
   const maxTokens = Math.min(chat.maxTokens, contextLeft(model, inputTokens, input))
   const clamped = { ...request, maxOutputTokens: Math.max(maxOutputTokensMin, maxTokens) }
-  return {
-    ...common,
-    request: clamped,
-    input: { ...input, tokens: inputTokens },
-    quote: quote(model, bound, maxTokens),
-  }
+  return { ...common, request: clamped, input: { ...input, tokens: inputTokens }, ...most(maxTokens) }
 }
 
 /** The tokens that the model's context leaves for the answer. The hold and the upstream request never exceed this. */

@@ -40,19 +40,18 @@ test('without web tools the defaults are off, and what was asked for stays', () 
   assert.equal(underKeyRules(noOptions, chat), chat)
 })
 
-test('the cap of a key counts what searches can add, but no more than the in-flight cap allows', () => {
+test('the cap of a key counts what searches can add', () => {
   const quote = { amount: fromAtomic(1_000n), inputTokensMax: 100, maxTokens: 100, lines: [] }
-  const check = (keyCap: bigint, searchMax: bigint, inFlightCap = 1_000_000n) => {
+  const check = (keyCap: bigint, searchMax: bigint) => {
     const options = { ...noOptions, maxRequestCost: fromAtomic(keyCap) }
-    checkKeyCap(options, { model, quote, searchMax: fromAtomic(searchMax) }, fromAtomic(inFlightCap))
+    checkKeyCap(options, { model, quote, searchMax: fromAtomic(searchMax) })
   }
   check(1_000n, 0n)
   check(1_500n, 500n)
-  check(1_200n, 500n, 1_200n)
   assert.throws(() => check(999n, 0n), isKeyRuleError)
   assert.throws(
     () => check(1_499n, 500n),
     ({ message }) => /may cost up to 0\.0015 USDC .*allows 0\.001499 USDC .*Send web_search: false/.test(message),
   )
-  assert.doesNotThrow(() => checkKeyCap(noOptions, { model, quote, searchMax: zero }, zero))
+  assert.doesNotThrow(() => checkKeyCap(noOptions, { model, quote, searchMax: zero }))
 })

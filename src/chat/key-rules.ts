@@ -3,7 +3,7 @@ import { ServiceError } from '../errors.ts'
 import { checkAddress, IpNotAllowedError, type KeyOptions } from '../identity/key-options.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
 import { moneyFields } from '../money/money-fields.ts'
-import { format, fromAtomic, max, min, type Usdc, zero } from '../money/usdc.ts'
+import { format, fromAtomic, max, type Usdc, zero } from '../money/usdc.ts'
 import type { QuotedRequest } from './admit.ts'
 
 // A key's rules, in the order in which they are reported. All are checked before the hold.
@@ -41,12 +41,10 @@ export function underKeyRules(options: KeyOptions, chat: ChatRequest): ChatReque
 /** The costs that a key's cap is compared with. */
 export type CappedCost = Pick<QuotedRequest, 'model' | 'quote' | 'searchMax'>
 
-/** Throws when the request could cost more than the key allows per request. `cap` is the in-flight cap: no request costs more. */
-export function checkKeyCap({ maxRequestCost }: KeyOptions, quoted: CappedCost, cap: Usdc): void {
-  if (maxRequestCost === undefined) return
-  const searchMax = min(quoted.searchMax, max(zero, fromAtomic(cap - quoted.quote.amount)))
-  if (quoted.quote.amount + searchMax > maxRequestCost)
-    throw new QuoteExceedsKeyCapError(quoted, searchMax, maxRequestCost)
+/** Throws when the request could cost more than the key allows per request. */
+export function checkKeyCap({ maxRequestCost }: KeyOptions, quoted: CappedCost): void {
+  if (maxRequestCost === undefined || quoted.quote.amount + quoted.searchMax <= maxRequestCost) return
+  throw new QuoteExceedsKeyCapError(quoted, maxRequestCost)
 }
 
 export class ModelNotAllowedError extends ServiceError {
@@ -68,7 +66,7 @@ export class WebToolsNotAllowedError extends ServiceError {
 
 export class QuoteExceedsKeyCapError extends ServiceError {
   readonly code = 'quote_exceeds_key_cap'
-  constructor({ model, quote }: CappedCost, searchMax: Usdc, keyCap: Usdc) {
+  constructor({ model, quote, searchMax }: CappedCost, keyCap: Usdc) {
     const required = fromAtomic(quote.amount + searchMax)
     const affordable = Math.max(
       0,

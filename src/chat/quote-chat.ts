@@ -5,7 +5,7 @@ import type { ApiKey } from '../identity/api-keys.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import { quoteHold } from '../ledger/quote-hold.ts'
-import { fromAtomic, max, min, type Usdc, zero } from '../money/usdc.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { type AdmissionParts, quoteRequest, refuseUnpaid } from './admit.ts'
 import { checkKeyCap, checkKeyRules, underKeyRules } from './key-rules.ts'
 import { admittedMaxTokens, refusalError } from './refusal-error.ts'
@@ -55,12 +55,12 @@ export async function quoteChat(
   const { fromCredit, spendable, refusal } = decision
   const refusedByKey = thrownBy(() => {
     checkKeyRules(options, chat, address)
-    checkKeyCap(options, { model, quote, searchMax }, cap)
+    checkKeyCap(options, { model, quote, searchMax })
   })
   return {
     model,
     quote,
-    searchMax: min(searchMax, max(zero, fromAtomic(cap - quote.amount))),
+    searchMax,
     fromCredit,
     authorized: fromAtomic(quote.amount - fromCredit),
     available: spendable,
