@@ -1,4 +1,5 @@
 import type { ChatEvent } from '../inference/chat-events.ts'
+import type { ChatParameter } from '../inference/chat-parameters.ts'
 import type { ModelRequest } from './model-request.ts'
 
 /** An upstream protocol: builds requests and reads answers. */
@@ -9,8 +10,31 @@ export type Protocol = {
   write(request: ModelRequest, model: string, provider: string): string
   /** `hidden` lists words, such as the upstream's host, that no message may contain. */
   createReader(hidden: readonly string[]): EventReader
-  /** The customer's name for a parameter that the upstream's error names; undefined when the customer has no such parameter. */
-  chatParam(param: string | undefined): string | undefined
+  /** Parameters that customers know by another name. */
+  readonly renamed: ReadonlyMap<string, ChatParameter>
+}
+
+// The customer's parameters that a request contains. The model is not among them: we choose its name.
+const sentParams: ReadonlySet<string> = new Set<ChatParameter>([
+  'messages',
+  'response_format',
+  'reasoning_effort',
+  'max_tokens',
+  'tools',
+  'tool_choice',
+  'parallel_tool_calls',
+  'temperature',
+  'prompt_cache_key',
+])
+
+/**
+ * The customer's name for a parameter that the upstream's error names; undefined when the customer has no such parameter. Indices
+ * inside a parameter may differ, so they are left out.
+ */
+export function chatParam(param: string | undefined, { renamed }: Pick<Protocol, 'renamed'>): string | undefined {
+  const name = param?.split(/[.[]/, 1)[0] ?? ''
+  const ours = renamed.get(name) ?? name
+  return sentParams.has(ours) ? ours : undefined
 }
 
 /** Reads one answer. */

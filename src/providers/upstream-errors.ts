@@ -1,4 +1,5 @@
 import { ServiceError } from '../errors.ts'
+import { chatParam, type Protocol } from './protocol.ts'
 import type { AnswerHead } from './upstream-answer.ts'
 import { type Fault, flaggedFault } from './upstream-fault.ts'
 
@@ -11,14 +12,10 @@ export type Refusal = Pick<AnswerHead, 'statusCode' | 'headers'> & { readonly fa
 /** The code of a refusal that has none. */
 export const refusedFault = 'invalid_request'
 
-/** `chatParam` returns the customer's name for a parameter of the protocol. */
-export function refusalError(
-  { statusCode, headers, fault }: Refusal,
-  chatParam: (param: string | undefined) => string | undefined,
-): ServiceError {
+export function refusalError({ statusCode, headers, fault }: Refusal, protocol: Protocol): ServiceError {
   if (isQuotaFault(fault) || statusCode === 402) return new QuotaExhaustedError(statusCode)
   if (statusCode === 429) return new ModelOverloadedError(retryAfterMs(headers))
-  if (isClientsFault(statusCode, fault)) return clientError({ ...fault, param: chatParam(fault.param) })
+  if (isClientsFault(statusCode, fault)) return clientError({ ...fault, param: chatParam(fault.param, protocol) })
   return new UpstreamError('The model is not available at the moment. Try again.', { upstreamStatus: statusCode })
 }
 

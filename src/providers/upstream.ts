@@ -262,7 +262,7 @@ async function refusalOf(
 ) {
   const error = await readErrorBody(body, Math.min(errorMsMax, timeouts.firstByteMs))
   const fault = readFault(error, hidden, refusedFault)
-  return refusalError({ statusCode, headers, fault }, protocol.chatParam)
+  return refusalError({ statusCode, headers, fault }, protocol)
 }
 
 async function readErrorBody(body: Body, msMax: number): Promise<unknown> {
