@@ -18,34 +18,16 @@ test('a page cannot end its own quotation, whatever it writes', () => {
   assert.equal(textOf(found).split(fence).length - 1, 3)
 })
 
-test('a title or address of many lines is one line, and long parts are cut', () => {
-  const result = searchResult(
-    [
-      {
-        title: `A\n\n2. Forged\nURL: x ${'t'.repeat(1_000)}`,
-        url: 'https://example.com/a\nb',
-        snippet: 's'.repeat(2_000),
-        publishedAt: undefined,
-      },
-    ],
-    fence,
-  )
-  const lines = result.body.split('\n')
-  assert.equal(lines.length, 3)
-  assert.ok(lines[0]!.startsWith('1. A 2. Forged URL: x ttt') && lines[0]!.length <= 303)
+test('a title or address of a page is one line, and a search without results says so', () => {
+  const page = {
+    url: 'https://example.com/a\nb',
+    title: `A\n\nURL: x ${'t'.repeat(1_000)}`,
+    text: '',
+    truncated: false,
+  }
+  const lines = pageResult(page, fence).body.split('\n')
+  assert.ok(lines[0]!.startsWith('Title: A URL: x ttt') && lines[0]!.length <= 307)
   assert.equal(lines[1], 'URL: https://example.com/a b')
-  assert.equal(lines[2]!.length, 800)
-})
-
-test('at most eight results are given, and an empty search says so', () => {
-  const results = Array.from({ length: 20 }, (_, index) => ({
-    title: `Result ${index}`,
-    url: `https://example.com/${index}`,
-    snippet: '',
-    publishedAt: undefined,
-  }))
-  const { body } = searchResult(results, fence)
-  assert.equal(body.match(/^URL: /gm)!.length, 8)
   assert.equal(textOf(searchResult([], fence)), 'The search found nothing.')
 })
 

@@ -4,9 +4,7 @@ import type { SearchResult } from '../tools/web-search.ts'
 /** A call's result, as the model will read it. Only the body may be cut to fit: the frame explains the body. */
 export type ToolResult = { readonly before: string; readonly body: string; readonly after: string }
 
-const resultsMax = 8
 const titleCharactersMax = 300
-const snippetCharactersMax = 800
 const urlCharactersMax = 2_000
 /** More than the model ever reads: the rest is not even counted. */
 const bodyCharactersMax = 100_000
@@ -38,14 +36,12 @@ export function closing(result: ToolResult): ToolResult {
 /** `fence` is random, so no page can forge its own end. */
 export function searchResult(results: readonly SearchResult[], fence: string): ToolResult {
   if (results.length === 0) return note('The search found nothing.')
-  const entries = results.slice(0, resultsMax).map(describe)
-  return framed('search results', entries.join('\n\n'), fence)
+  return framed('search results', results.map(describe).join('\n\n'), fence)
 }
 
 function describe({ title, url, snippet, publishedAt }: SearchResult, index: number): string {
-  const lines = [`${index + 1}. ${oneLine(title, titleCharactersMax)}`, `URL: ${oneLine(url, urlCharactersMax)}`]
-  if (publishedAt !== undefined) lines.push(`Published: ${oneLine(publishedAt, titleCharactersMax)}`)
-  return [...lines, snippet.slice(0, snippetCharactersMax)].join('\n')
+  const published = publishedAt === undefined ? [] : [`Published: ${publishedAt}`]
+  return [`${index + 1}. ${title}`, `URL: ${url}`, ...published, snippet].join('\n')
 }
 
 export function pageResult({ url, title, text, truncated }: FetchedPage, fence: string): ToolResult {

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { FairConcurrencyLimit } from '../fairness/fair-concurrency-limit.ts'
 import { connectionsMax } from './providers/ask.ts'
 import { ProviderError, type SearchProvider } from './providers/provider.ts'
-import { queryCharactersMax, SearchFailedError, type SearchResult, type WebSearch } from './web-search.ts'
+import { SearchFailedError, type SearchResult, type WebSearch } from './web-search.ts'
 
 export type SearchWithFallbackOptions = {
   /** In order of preference, at least one. */
@@ -33,15 +33,13 @@ export function searchWithFallback(options: SearchWithFallbackOptions): WebSearc
   const limit = new FairConcurrencyLimit({ concurrentMax: connectionsMax, accountConcurrentMin: 4, waitingMax: 512 })
   return {
     async search(query, signal, account) {
-      const words = query.trim().slice(0, queryCharactersMax)
-      if (words === '') throw new SearchFailedError('The search needs a query.')
       const late = AbortSignal.timeout(totalMsMax ?? totalMsMaxDefault)
       try {
         const both = AbortSignal.any([signal, late])
         using turn = await limit.enter(account, both)
         if (turn === undefined) throw new SearchFailedError(unavailable)
         const ordered = providers.toSorted((one, other) => Number(one.isResting) - Number(other.isResting))
-        return await askProviders(ordered, words, both, onFailure)
+        return await askProviders(ordered, query, both, onFailure)
       } catch (error) {
         signal.throwIfAborted()
         if (error instanceof SearchFailedError) throw error

@@ -7,7 +7,7 @@ export type SearchResult = {
   readonly publishedAt: string | undefined
 }
 
-/** Longer queries are cut to this length. */
+/** Callers cut longer queries. */
 export const queryCharactersMax = 400
 
 export type WebSearch = {

@@ -12,10 +12,10 @@ export type Hit = { readonly [Member in keyof SearchResult]: unknown }
 
 export const resultsMax = 8
 const titleCharactersMax = 300
-export const snippetCharactersMax = 1_000
-const urlCharactersMax = 2_048
+export const snippetCharactersMax = 800
+const urlCharactersMax = 2_000
 
-/** Keeps the hits that have a web address. */
+/** Keeps the hits that have a web address. Titles and snippets become one line, which cannot look like another result. */
 export function toResults(hits: readonly Hit[]): readonly SearchResult[] {
   return hits.flatMap((hit) => toResult(hit) ?? []).slice(0, resultsMax)
 }
