@@ -11,7 +11,7 @@ import { requireEpoch } from '../ledger/epoch.ts'
 import { settlementFailpointOf } from '../process/failpoints.ts'
 import { supervise } from '../process/supervisor.ts'
 import type { Hex } from '../receipts/hex.ts'
-import { requireChain } from '../settlement/published-terms.ts'
+import { requireContracts, requireSeller } from '../settlement/published-terms.ts'
 import { type SettlementEndpoints, writeSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import type { Address } from '../signer/address.ts'
 import type { SignerReady, SignerSettings } from '../signer/signer-process.ts'
@@ -100,7 +100,7 @@ export async function startSettlementServices(
   const { config, onProgress } = context
   if (!config.settles) return undefined
   const chain = config.chain === undefined ? sandboxTerms(sandbox!.chain!) : await realTerms(config.chain)
-  await requireChain(context.databases.jobs, chain.terms.chainId)
+  const published = await requireContracts(context.databases.jobs, chain.terms)
   await requireEpoch(context.databases.jobs, config.settlementEpoch)
   const { beginDeposits } = await import('../settlement/begin-deposits.ts')
   const { chainOptions, openChain, refuseUnusableNode } = await chainModule()
@@ -110,7 +110,8 @@ export async function startSettlementServices(
     fromBlock: config.depositsFromBlock,
   })
   onProgress('Starting the signer.')
-  const signer = await startSigner(context, chain.terms)
+  const signer = await startSigner(context, chain.terms, published?.issuer)
+  await requireSeller(context.databases.jobs, signer.seller)
   const terms: SigningTerms = { ...chain.terms, seller: signer.seller }
   const relayer = { address: signer.relayer, key: signer.relayerKey! }
   if (config.chain === undefined) await sandboxClient(config.dataDir).gas(relayer.address, sandboxGas)
@@ -161,6 +162,7 @@ async function realTerms(chain: NonNullable<Config['chain']>): Promise<ChainTerm
 async function startSigner(
   { config, log, stack, signal }: MoneyContext,
   terms: Omit<SigningTerms, 'seller'>,
+  issuer: Address | undefined,
 ): Promise<SignerReady> {
   const signer = await supervise<SignerSettings, SignerReady>({
     name: 'the signer',
@@ -171,6 +173,7 @@ async function startSigner(
       dataDir: config.dataDir,
       logLevel: config.logLevel,
       masterKey: config.masterKey,
+      issuer,
       terms: { ...terms, seller: config.sellerAddress === undefined ? undefined : lower(config.sellerAddress) },
       payoutAddress: config.payoutAddress === undefined ? undefined : lower(config.payoutAddress),
       ownerWaitMs: ownerCooldownOf(config),

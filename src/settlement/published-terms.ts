@@ -1,6 +1,8 @@
 import type { Connection } from '../db/database.ts'
 import { OperatorError } from '../errors.ts'
+import { openPaymentStates, openX402States } from '../ledger/states.ts'
 import type { Address } from '../signer/address.ts'
+import { OtherMasterKeyError } from '../signer/master-key.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
 
 export type PublishedTerms = {
@@ -11,9 +13,12 @@ export type PublishedTerms = {
 
 /**
  * Publishes where payments go and who signs receipts, for machines without a signer. Call it under the settlement lock: only the machine
- * that settles knows the seller that it settles for.
+ * that settles knows the seller that it settles for. Throws when the ledger's money belongs to other terms; see `requireContracts`.
  */
 export async function publishTerms(database: Connection, { terms, issuer }: PublishedTerms): Promise<void> {
+  const known = await requireContracts(database, terms)
+  if (known !== undefined && known.issuer !== issuer) throw new OtherMasterKeyError(issuer, known.issuer)
+  await requireSeller(database, terms.seller)
   await database.query(
     `insert into settlement_terms (single, terms, issuer) values (true, $1, $2)
      on conflict (single) do update set terms = excluded.terms, issuer = excluded.issuer, changed_at = now()
@@ -29,18 +34,60 @@ export async function findPublishedTerms(database: Connection): Promise<Publishe
 }
 
 /**
- * Throws when the ledger's money is on another chain. Customers would be served for test money, deposits would not be seen until the chain
- * is as long as the other one, and the comparison would freeze the ledger.
+ * Throws when the ledger's money is on another chain or in another contract. Customers would be served for test money, deposits would not
+ * be seen, and the comparison would freeze the ledger. Returns the published terms.
  */
-export async function requireChain(database: Connection, chainId: number): Promise<void> {
-  const known = (await findPublishedTerms(database))?.terms.chainId
-  if (known !== undefined && known !== chainId) throw new OtherChainError(chainId, known)
+export async function requireContracts(
+  database: Connection,
+  { chainId, usdc, gatewayWallet }: Omit<SigningTerms, 'seller'>,
+): Promise<PublishedTerms | undefined> {
+  const published = await findPublishedTerms(database)
+  if (published === undefined) return undefined
+  const { terms } = published
+  if (terms.chainId !== chainId) throw new OtherChainError(chainId, terms.chainId)
+  if (terms.usdc.address !== usdc.address)
+    throw new OtherContractError('USDC_ADDRESS', usdc.address, terms.usdc.address)
+  if (terms.gatewayWallet !== gatewayWallet)
+    throw new OtherContractError('GATEWAY_WALLET_ADDRESS', gatewayWallet, terms.gatewayWallet)
+  return published
+}
+
+/**
+ * Throws when another seller is set while payments are open. The gateway would refuse an account's payment that is sent again to another
+ * seller, and an accepted payment of a wallet would be taken for a different one and deleted.
+ */
+export async function requireSeller(database: Connection, seller: Address): Promise<void> {
+  const known = (await findPublishedTerms(database))?.terms.seller
+  if (known === undefined || known === seller) return
+  const [row] = await database.query<{ open: number }>(
+    `select count(*)::int as open
+       from (select partition from payments where state in ${openPaymentStates}
+              union all
+             select partition from x402_payments where state in ${openX402States}) p`,
+  )
+  if (row!.open > 0) throw new OtherSellerError(seller, known, row!.open)
 }
 
 class OtherChainError extends OperatorError {
   constructor(chainId: number, known: number) {
     super(
       `This service would settle on chain ${chainId}, but the money of this ledger is on chain ${known}. Set CHAIN_RPC_URL to a node of chain ${known}, or use an empty database for another chain.`,
+    )
+  }
+}
+
+class OtherContractError extends OperatorError {
+  constructor(setting: string, here: Address, known: Address) {
+    super(
+      `${setting} is ${here}, but the money of this ledger is at ${known}. Set ${setting} to ${known}, or use an empty database for another contract.`,
+    )
+  }
+}
+
+class OtherSellerError extends OperatorError {
+  constructor(seller: Address, known: Address, open: number) {
+    super(
+      `The seller would be ${seller}, but ${open} payments to the seller ${known} are open. Start with the previous SELLER_ADDRESS, run penny audit --freeze and change the seller when no payment is open (docs/guides/production.md).`,
     )
   }
 }

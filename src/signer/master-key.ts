@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import type { MasterKeySource } from '../config/config.ts'
 import { OperatorError } from '../errors.ts'
 import { syncFolder } from '../process/sync-folder.ts'
+import type { Address } from './address.ts'
 
 const keyBytes = 32
 const fingerprintBytes = 16
@@ -13,9 +14,14 @@ const fileBytesMax = 1024
 /**
  * The key from which all custodial keys are derived: the configured one, or one that is created once in the data folder. Another
  * key would give every account another address, and the money at the old addresses would be out of reach. The folder therefore
- * stores the fingerprint of the first key it was used with, and any other key is refused.
+ * stores the fingerprint of the first key it was used with, and any other key is refused. A new folder on a ledger that exists has no
+ * fingerprint yet: `check` throws when the key is not that of the ledger, and then none is stored.
  */
-export async function loadMasterKey(dataDir: string, configured?: MasterKeySource | undefined): Promise<Buffer> {
+export async function loadMasterKey(
+  dataDir: string,
+  configured?: MasterKeySource | undefined,
+  check: (key: Buffer) => void = () => {},
+): Promise<Buffer> {
   await mkdir(dataDir, { recursive: true, mode: 0o711 })
   const keyFile = join(dataDir, 'master.key')
   const fingerprintFile = join(dataDir, 'master.fingerprint')
@@ -27,6 +33,7 @@ export async function loadMasterKey(dataDir: string, configured?: MasterKeySourc
   const expected = known ?? (stored === undefined ? undefined : fingerprintOf(stored))
   if (expected !== undefined && expected !== fingerprint)
     throw new MasterKeyChangedError(dataDir, fingerprint, expected)
+  check(key)
   if (known === undefined) await createOnce(fingerprintFile, fingerprint)
   return key
 }
@@ -108,6 +115,15 @@ class MasterKeyChangedError extends OperatorError {
   constructor(dataDir: string, fingerprint: string, expected: string) {
     super(
       `MASTER_KEY (fingerprint ${fingerprint}) is not the key that ${dataDir} was created with (${expected}), and every account would get another address. Set the previous key.`,
+    )
+  }
+}
+
+/** The key does not belong to the ledger. */
+export class OtherMasterKeyError extends OperatorError {
+  constructor(issuer: Address, known: Address) {
+    super(
+      `The master key is not the one of this ledger: it would sign receipts as ${issuer}, but the ledger's receipts are signed by ${known}. Set MASTER_KEY_FILE to the ledger's key or restore DATA_DIR, or use an empty database for another key.`,
     )
   }
 }

@@ -7,7 +7,7 @@ import { AccountKeys } from './account-keys.ts'
 import type { Address } from './address.ts'
 import { Custodian } from './custodian.ts'
 import { HourlyValues } from './hourly-values.ts'
-import { fingerprintOf, loadMasterKey } from './master-key.ts'
+import { fingerprintOf, loadMasterKey, OtherMasterKeyError } from './master-key.ts'
 import { OwnerRegister } from './owner-register.ts'
 import { serveSigner } from './signer-server.ts'
 import { signerFolder } from './signer-socket.ts'
@@ -20,6 +20,8 @@ export type SignerSettings = {
   readonly logLevel: LogLevel
   /** Undefined: the key in the data folder, created on first use. */
   readonly masterKey?: MasterKeySource | undefined
+  /** The issuer that the ledger has published. Refuses a master key with another one, which would give every account another address. */
+  readonly issuer?: Address | undefined
   /** Without a seller: the one whose key is derived from the master key. */
   readonly terms: Omit<SigningTerms, 'seller'> & { readonly seller?: Address | undefined }
   readonly payoutAddress?: Address | undefined
@@ -56,7 +58,11 @@ const countsMs = 60_000
 runAsChild({ title: 'penny-sign', isInBackground: true, start })
 
 async function start(settings: SignerSettings): Promise<SignerReady> {
-  const masterKey = await loadMasterKey(settings.dataDir, settings.masterKey)
+  const masterKey = await loadMasterKey(settings.dataDir, settings.masterKey, (key) => {
+    const issuer = new AccountKeys(key).ofRole('issuer').address
+    if (settings.issuer !== undefined && settings.issuer !== issuer)
+      throw new OtherMasterKeyError(issuer, settings.issuer)
+  })
   const log = createLog(settings.logLevel, settings.dataDir)
   const keys = new AccountKeys(masterKey)
   const seller = settings.terms.seller ?? keys.ofRole('seller').address

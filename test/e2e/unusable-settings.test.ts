@@ -8,11 +8,14 @@ import { join } from 'node:path'
 import { after, type TestContext, test } from 'node:test'
 import { promisify } from 'node:util'
 import { findStartProblem } from '../../bin/preflight.mjs'
+import { claimPayment } from '../../src/ledger/x402-payments.ts'
 import { publishTerms } from '../../src/settlement/published-terms.ts'
 import { atEnd } from '../support/at-end.ts'
 import { preparePenny } from '../support/penny-command.ts'
 import { testDatabase } from '../support/postgres.ts'
-import { terms } from '../support/signing.ts'
+import { keys, masterKey, ownerAddress, terms } from '../support/signing.ts'
+import { until } from '../support/until.ts'
+import { newWallet, signedPayment } from '../support/wallet-payments.ts'
 
 // A start that cannot succeed goes into a journal that many people read: one line, and no key in it.
 
@@ -192,22 +195,69 @@ test('a node that is away, or answers something else, is refused in one line wit
   await start(`https://rpc.invalid/v2/${providerKey}`, said('getaddrinfo \\w+ rpc\\.invalid'))
 })
 
+/** A node of a chain with that id, which says nothing else. */
+async function nodeOf(t: TestContext, chainId: number): Promise<string> {
+  const node = createHttpServer(async (incoming, outgoing) => {
+    const { id } = JSON.parse((await incoming.toArray()).join('')) as { id: number }
+    outgoing.writeHead(200, { 'content-type': 'application/json' })
+    outgoing.end(JSON.stringify({ jsonrpc: '2.0', id, result: `0x${chainId.toString(16)}` }))
+  })
+  return `http://127.0.0.1:${await listen(t, node)}`
+}
+
 // Test money would buy real answers, until the comparison freezes the ledger; and deposits would not be seen.
 test('a ledger whose money is on another chain is refused in one line', async (t) => {
   const { url, database, drop } = await testDatabase()
   atEnd(t, drop)
   await publishTerms(database, { terms, issuer: terms.seller })
-  const node = createHttpServer(async (incoming, outgoing) => {
-    const { id } = JSON.parse((await incoming.toArray()).join('')) as { id: number }
-    outgoing.writeHead(200, { 'content-type': 'application/json' })
-    outgoing.end(JSON.stringify({ jsonrpc: '2.0', id, result: '0x1' }))
-  })
-  const settings = { ...nothingEmbedded, DATABASE_URL: url, CHAIN_RPC_URL: `http://127.0.0.1:${await listen(t, node)}` }
+  const settings = { ...nothingEmbedded, DATABASE_URL: url, CHAIN_RPC_URL: await nodeOf(t, 1) }
   const line = new RegExp(
     `^penny: This service would settle on chain 1, but the money of this ledger is on chain ${terms.chainId}\\. Set CHAIN_RPC_URL`,
     'm',
   )
   await assertOneLine(['start'], settings, line)
+})
+
+// Deposit addresses of another key, once assigned, stay: customers would send money to them.
+test('a ledger of another contract, master key or seller is refused in one line, and the right settings still start', async (t) => {
+  const { url, database, drop } = await testDatabase()
+  atEnd(t, drop)
+  await publishTerms(database, { terms: { ...terms, seller: ownerAddress }, issuer: keys.ofRole('issuer').address })
+  const wallet = await newWallet(database)
+  await claimPayment(database, signedPayment(wallet, 100n))
+  const right = {
+    ...nothingEmbedded,
+    DATABASE_URL: url,
+    DATA_DIR: join(penny.folder, 'another-machine'),
+    CHAIN_RPC_URL: await nodeOf(t, terms.chainId),
+    USDC_ADDRESS: terms.usdc.address,
+    GATEWAY_WALLET_ADDRESS: terms.gatewayWallet,
+    MASTER_KEY: masterKey.toString('hex'),
+    SELLER_ADDRESS: ownerAddress,
+    DEPOSITS_FROM_BLOCK: '1',
+  }
+  const start = async (changes: Readonly<Record<string, string>>, line: RegExp) => {
+    const { code, stderr } = await penny.run(['start'], { ...right, ...changes })
+    assert.equal(code, 1, stderr)
+    // Before it stands at most the progress: "Starting the signer."
+    assert.match(stderr.trimEnd().split('\n').at(-1)!, line)
+  }
+  await start(
+    { USDC_ADDRESS: address('1') },
+    /^penny: USDC_ADDRESS is 0x1{40}, but the money of this ledger is at 0x36/,
+  )
+  await start({ GATEWAY_WALLET_ADDRESS: address('2') }, /^penny: GATEWAY_WALLET_ADDRESS is 0x2{40}, but the money of/)
+  await start(
+    { MASTER_KEY: 'ab'.repeat(32) },
+    /^penny: The master key is not the one of this ledger: .* MASTER_KEY_FILE/,
+  )
+  const seller = new RegExp(`^penny: The seller would be ${terms.seller}, but 1 payments to the seller ${ownerAddress}`)
+  await start({ SELLER_ADDRESS: terms.seller }, seller)
+  const service = penny.spawn(['start'], right)
+  const exited = once(service, 'exit')
+  await until(() => existsSync(join(right.DATA_DIR, 'settlement-endpoints.json')))
+  service.kill('SIGTERM')
+  await exited
 })
 
 test('a start and a gateway remove secrets from their environment; production warns about a master key in a variable', async (t) => {
