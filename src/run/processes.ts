@@ -15,7 +15,7 @@ import { requireContracts, requireSeller } from '../settlement/published-terms.t
 import { type SettlementEndpoints, writeSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import type { Address } from '../signer/address.ts'
 import type { SignerReady, SignerSettings } from '../signer/signer-process.ts'
-import { payOutMax, type SigningTerms } from '../signer/signing-terms.ts'
+import { payOutMax, refillFactorMax, type SigningTerms } from '../signer/signing-terms.ts'
 import type { Databases } from './databases.ts'
 import type { StartContext } from './start-context.ts'
 
@@ -29,9 +29,12 @@ const gatewayOperatorFile = 'gateway-operator.key'
 const gatewayTokenFile = 'gateway-token'
 const withdrawalFeeMax = 2_010_000n
 const gasMin = 1_000_000n
+const refillMax = refillFactorMax * gasMin
 const sandboxGas = 1_000_000_000n
 const hourlyAuthorizationsMax = { accountMax: hourlyPaymentsMax.toString(), totalMax: '1000000000000' }
 const hourlyPayingOutMax = { accountMax: payOutMax.toString(), totalMax: '1000000000000' }
+/** One refill an hour is requested. The rest is for signatures that were lost before they were stored. */
+const hourlyRefillsMax = { accountMax: `${3n * refillMax}`, totalMax: `${3n * refillMax}` }
 
 /** Starts stand-ins for everything that is not configured, in a separate process. Undefined when everything is real. */
 export async function startSandbox(context: StartContext): Promise<SandboxReady | undefined> {
@@ -181,8 +184,13 @@ async function startSigner(
       limits: {
         authorizationMax: dueRulesOf(config).max.toString(),
         withdrawalFeeMax: withdrawalFeeMax.toString(),
+        refillMax: refillMax.toString(),
       },
-      hourlyLimits: { authorizations: hourlyAuthorizationsMax, payingOut: hourlyPayingOutMax },
+      hourlyLimits: {
+        authorizations: hourlyAuthorizationsMax,
+        payingOut: hourlyPayingOutMax,
+        refills: hourlyRefillsMax,
+      },
     }),
     onRestart: (exit) => log.warn({ exit }, 'the signer exited; restarting it'),
   })

@@ -5,7 +5,7 @@ import { countSweepDemand } from '../ledger/sweeps.ts'
 import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import type { Address } from '../signer/address.ts'
-import type { SigningTerms } from '../signer/signing-terms.ts'
+import { refillFactorMax, type SigningTerms } from '../signer/signing-terms.ts'
 import type { Chain } from './chain.ts'
 import type { GatewayClient } from './gateway-client.ts'
 import { PayoutTooLargeError, requestPayout } from './payout.ts'
@@ -29,8 +29,6 @@ export const refillAlarms = {
 
 const weiPerAtomic = 10n ** 12n
 const refillSecondsMin = 3_600
-/** A refill pays for about 400 sweeps at least, and for five times as many at most. */
-const refillFactorMax = 5n
 /** Measured, rounded up. */
 const sweepGas = 125_000n
 
@@ -66,6 +64,7 @@ export async function refillGas(parts: RefillParts, gasMin: bigint): Promise<voi
 async function refillAmount({ database, chain, sweepMin }: RefillParts, gasMin: bigint): Promise<bigint> {
   const sweeps = BigInt(await countSweepDemand(database, sweepMin))
   const cost = (sweeps * sweepGas * (await chain.gasPrice())) / weiPerAtomic
+  // A refill pays for about 400 sweeps at least, and for five times as many at most.
   if (cost <= gasMin) return gasMin
   return cost < refillFactorMax * gasMin ? cost : refillFactorMax * gasMin
 }

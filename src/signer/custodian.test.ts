@@ -63,13 +63,7 @@ test('no owner can be registered at whose address the money would be lost', (t) 
 })
 
 test('revenue is paid out only to the configured address', (t) => {
-  const payout = randomUUID()
-  const paying = { depositor: terms.seller, recipient: payoutAddress, value: 5n, maxFee: 0n }
-  const request = {
-    operation: 'payout',
-    payout,
-    intent: burnIntent(terms, { ...paying, salt: saltOf('payout', payout) }),
-  } as const
+  const request = payoutTo(payoutAddress, 5n)
   const signature = signatureOf(createCustodian(t), request)
   assert.equal(recoverAddress(burnIntentDigest(request.intent), signature), terms.seller)
   assert.equal(refusalOf(createCustodian(t, { payoutAddress: undefined }), request), 'no_payout_address')
@@ -77,16 +71,22 @@ test('revenue is paid out only to the configured address', (t) => {
 })
 
 test('the seller’s revenue may pay for the relayer’s gas', (t) => {
-  const payout = randomUUID()
-  const recipient = keys.ofRole('relayer').address
-  const paying = { depositor: terms.seller, recipient, value: 5n, maxFee: 0n }
-  const intent = burnIntent(terms, { ...paying, salt: saltOf('payout', payout) })
-  const signature = signatureOf(createCustodian(t, { payoutAddress: undefined }), {
-    operation: 'payout',
-    payout,
-    intent,
-  })
-  assert.equal(recoverAddress(burnIntentDigest(intent), signature), terms.seller)
+  const request = payoutTo(keys.ofRole('relayer').address, 5n)
+  const signature = signatureOf(createCustodian(t, { payoutAddress: undefined }), request)
+  assert.equal(recoverAddress(burnIntentDigest(request.intent), signature), terms.seller)
+})
+
+// The relayer's key is handed out to the service: what is paid there is in the attacker's hands.
+test('of the revenue the relayer gets a refill at a time, and a few in an hour, whatever is paid out elsewhere', (t) => {
+  const relayer = keys.ofRole('relayer').address
+  const { refillMax } = limits
+  assert.equal(refusalOf(createCustodian(t), payoutTo(relayer, refillMax + 1n)), 'value_out_of_range')
+  const custodian = createCustodian(t, { refillHourMax: 2n * refillMax })
+  signatureOf(custodian, payoutTo(payoutAddress, payOutMax))
+  signatureOf(custodian, payoutTo(relayer, refillMax))
+  signatureOf(custodian, payoutTo(relayer, refillMax))
+  assert.equal(refusalOf(custodian, payoutTo(relayer, 1n)), 'hour_cap')
+  signatureOf(custodian, payoutTo(payoutAddress, payOutMax))
 })
 
 test('a seller whose key is elsewhere is paid, and signs nothing here', (t) => {
@@ -188,6 +188,12 @@ test('of thousands of requests against the policy none is signed, and honest one
   }
   assert.equal(refused.failed, undefined)
 })
+
+function payoutTo(recipient: typeof payoutAddress, value: bigint) {
+  const payout = randomUUID()
+  const paying = { depositor: terms.seller, recipient, value, maxFee: 0n, salt: saltOf('payout', payout) }
+  return { operation: 'payout', payout, intent: burnIntent(terms, paying) } as const
+}
 
 function ask(custodian: Custodian, request: SigningRequest) {
   return custodian.answer(JSON.parse(encodeRequest(request)))

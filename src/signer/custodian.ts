@@ -21,10 +21,10 @@ export type CustodianOptions = {
   readonly policy: SigningPolicy
   readonly owners: OwnerRegister
   /**
-   * Hourly totals of payments to the seller, returns, refunds to wallets, and payments out of the gateway. Deposits stay the
-   * account's money and are not counted.
+   * Hourly totals of payments to the seller, returns, refunds to wallets, payments out of the gateway, and refills of the relayer's gas.
+   * Deposits stay the account's money and are not counted.
    */
-  readonly hours: Readonly<Record<'authorization' | 'return' | 'refund' | 'payingOut', HourlyValues>>
+  readonly hours: Readonly<Record<'authorization' | 'return' | 'refund' | 'payingOut' | 'refill', HourlyValues>>
   readonly now: () => number
   /** Reports unexpected errors, not refusals. */
   readonly onError: (error: unknown) => void
@@ -106,9 +106,10 @@ export class Custodian {
   }
 
   #payOut(request: PayoutRequest): SigningAnswer {
-    const digest = this.#options.policy.payout(request)
+    const { policy } = this.#options
+    const digest = policy.payout(request)
     const key = this.#sellerKey()
-    this.#count('payingOut', 'seller', request.intent.spec.value)
+    this.#count(policy.isRefill(request) ? 'refill' : 'payingOut', 'seller', request.intent.spec.value)
     return { signature: signDigest(digest, key.privateKey) }
   }
 

@@ -53,7 +53,7 @@ test('the signer process gives the signatures that the keys give, whatever they 
 
 test('refunds count against the payout limits, not against the limits of payments to the seller', async (t) => {
   const most = { accountMax: payOutMax.toString(), totalMax: payOutMax.toString() }
-  const hourlyLimits = { authorizations: { accountMax: '1000', totalMax: '1000' }, payingOut: most }
+  const hourlyLimits = { authorizations: { accountMax: '1000', totalMax: '1000' }, payingOut: most, refills: most }
   const { signer } = await startSigner(t, {}, { hourlyLimits })
   await signer.registerOwner(account, ownerAddress, true)
   await signer.signReturn(transferRequest('return', { account, value: payOutMax }))

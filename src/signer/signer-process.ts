@@ -31,14 +31,16 @@ export type SignerSettings = {
   readonly limits: {
     readonly authorizationMax: string
     readonly withdrawalFeeMax: string
+    readonly refillMax: string
   }
   /**
    * Hourly limits: to the seller, with the same amount again for refunds to wallets; out of the gateway, with the same amount again
-   * for the returns to accounts that precede it.
+   * for the returns to accounts that precede it; refills of the relayer's gas.
    */
   readonly hourlyLimits: {
     readonly authorizations: { readonly accountMax: string; readonly totalMax: string }
     readonly payingOut: { readonly accountMax: string; readonly totalMax: string }
+    readonly refills: { readonly accountMax: string; readonly totalMax: string }
   }
 }
 
@@ -83,7 +85,7 @@ async function start(settings: SignerSettings): Promise<SignerReady> {
 
 function openCustodian(settings: SignerSettings, keys: AccountKeys, terms: SigningTerms, log: Log): Custodian {
   const { limits, hourlyLimits, payoutAddress, ownerWaitMs, dataDir } = settings
-  const { authorizations, payingOut } = hourlyLimits
+  const { authorizations, payingOut, refills } = hourlyLimits
   return new Custodian({
     keys,
     policy: new SigningPolicy({
@@ -91,6 +93,7 @@ function openCustodian(settings: SignerSettings, keys: AccountKeys, terms: Signi
       limits: {
         authorizationMax: BigInt(limits.authorizationMax),
         withdrawalFeeMax: BigInt(limits.withdrawalFeeMax),
+        refillMax: BigInt(limits.refillMax),
       },
       payoutAddress,
       relayer: keys.ofRole('relayer').address,
@@ -105,6 +108,7 @@ function openCustodian(settings: SignerSettings, keys: AccountKeys, terms: Signi
       return: hourlyValues(payingOut),
       refund: hourlyValues(authorizations),
       payingOut: hourlyValues(payingOut),
+      refill: hourlyValues(refills),
     },
     now: Date.now,
     onError: (error) => log.error({ err: error }, 'the signer failed to process a request'),

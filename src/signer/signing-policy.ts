@@ -25,6 +25,8 @@ export type SigningLimits = {
   readonly authorizationMax: bigint
   /** The highest fee that the gateway may keep of one withdrawal. */
   readonly withdrawalFeeMax: bigint
+  /** The largest payout to the relayer: a refill of its gas. */
+  readonly refillMax: bigint
 }
 
 export type PolicyOptions = {
@@ -103,10 +105,16 @@ export class SigningPolicy {
   }
 
   payout(request: PayoutRequest): Buffer {
-    const toRelayer = request.intent.spec.destinationRecipient.endsWith(this.#relayer.slice(2))
-    const recipient = toRelayer ? this.#relayer : this.#payoutAddress
+    const isRefill = this.isRefill(request)
+    // The relayer's key is handed out: without this limit an attacker could have all revenue sent there.
+    if (isRefill) requireValue(request.intent.spec.value, this.#limits.refillMax)
+    const recipient = isRefill ? this.#relayer : this.#payoutAddress
     if (recipient === undefined) throw new SigningRefusedError('no_payout_address', 'no payout address is configured')
     return this.#intent(request.intent, this.#terms.seller, recipient, saltOf('payout', request.payout))
+  }
+
+  isRefill({ intent }: PayoutRequest): boolean {
+    return intent.spec.destinationRecipient.endsWith(this.#relayer.slice(2))
   }
 
   receipt(structHash: Hex): Buffer {

@@ -74,6 +74,9 @@ export function receiptDomain({ chainId, gatewayWallet }: Pick<SigningTerms, 'ch
  */
 export const payOutMax = 100_000_000_000n
 
+/** A refill of the relayer's gas is at most this many times the balance below which it is refilled. */
+export const refillFactorMax = 5n
+
 export type PayingOut = {
   readonly depositor: Address
   readonly recipient: Address

@@ -28,7 +28,7 @@ export const terms: SigningTerms = {
   seller: keys.ofRole('seller').address,
 }
 
-export const limits = { authorizationMax: 2_000_000n, withdrawalFeeMax: 50_000n }
+export const limits = { authorizationMax: 2_000_000n, withdrawalFeeMax: 50_000n, refillMax: 5_000_000n }
 const hourlyMax = 10n ** 15n
 
 export function address(text: string): Address {
@@ -48,12 +48,14 @@ export type CustodianChanges = {
   readonly ownerWaitMs?: number
   readonly accountHourMax?: bigint
   readonly totalHourMax?: bigint
+  readonly refillHourMax?: bigint
 }
 
 /** Keys and policy in this process. Errors that are no refusals are thrown out of the test. */
 export function createCustodian(t: Ending, changes: CustodianChanges = {}): Custodian {
   const hourly = () =>
     new HourlyValues({ accountMax: changes.accountHourMax ?? hourlyMax, totalMax: changes.totalHourMax ?? hourlyMax })
+  const refillMax = changes.refillHourMax ?? hourlyMax
   const owners = new OwnerRegister({
     file: join(temporaryFolder(t), 'owners.journal'),
     sealingKey: keys.sealingKey('owner register'),
@@ -69,7 +71,13 @@ export function createCustodian(t: Ending, changes: CustodianChanges = {}): Cust
       payoutAddress: 'payoutAddress' in changes ? changes.payoutAddress : payoutAddress,
     }),
     owners,
-    hours: { authorization: hourly(), return: hourly(), refund: hourly(), payingOut: hourly() },
+    hours: {
+      authorization: hourly(),
+      return: hourly(),
+      refund: hourly(),
+      payingOut: hourly(),
+      refill: new HourlyValues({ accountMax: refillMax, totalMax: refillMax }),
+    },
     now: changes.now ?? Date.now,
     onError(error) {
       throw error
@@ -90,8 +98,9 @@ export function signerSettings(dataDir: string): SignerSettings {
     limits: {
       authorizationMax: limits.authorizationMax.toString(),
       withdrawalFeeMax: limits.withdrawalFeeMax.toString(),
+      refillMax: limits.refillMax.toString(),
     },
-    hourlyLimits: { authorizations: hourly, payingOut: hourly },
+    hourlyLimits: { authorizations: hourly, payingOut: hourly, refills: hourly },
   }
 }
 
