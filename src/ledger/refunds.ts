@@ -1,3 +1,4 @@
+import { hourlyPaymentsMax } from '../config/config.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import { isLongerAgo, readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
@@ -60,6 +61,9 @@ export async function requestRefund(
       [partition, accountId, id, amount ?? null, min],
     )
     refuse(row!, request)
+    // Also for all unused credit, whose amount is known only now. The error rolls the refund back.
+    if (row!.refunded !== null && row!.refunded > hourlyPaymentsMax)
+      throw new RefundAboveMostError(fromAtomic(row!.refunded))
     if (row!.decision === 'requested') await alongside?.(connection, fromAtomic(row!.refunded!))
   })
   const refund = await findRefund(database, { partition, accountId }, id)
@@ -189,6 +193,17 @@ export class NothingToRefundError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
     super('This wallet has no unused credit here. Nothing was paid back.')
+  }
+}
+
+/** Above the signer's hourly limit: it would never be signed. */
+export class RefundAboveMostError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor(amount: Usdc) {
+    super(
+      `${format(amount)} USDC cannot be refunded in one go: the maximum is ${format(hourlyPaymentsMax)} USDC. Refund it in parts with amount.`,
+      { param: 'amount' },
+    )
   }
 }
 

@@ -289,6 +289,32 @@ test('a refund below the minimum is all unused credit, and paid once in 24 hours
 })
 
 // Payment and refund are each a row on chain that the relayer pays, and the wallet has its money back.
+// The signer would refuse it, and the refund would fail however often it is requested.
+test('more credit than the signer signs in an hour is refunded in parts, and the refusal says so', async () => {
+  const { database } = ledger
+  const holds = await openLedger(database)
+  const wallet = await newWallet(database)
+  const { partition, accountId } = wallet
+  const payment = signedPayment(wallet, 1_500_000_000n)
+  await holds.end(voided(heldOf(await payFor(database, holds, payment, 100n))))
+  await tellPayment(database, payment, 'completed')
+  const refund = (amount: bigint | undefined) =>
+    requestRefund(database, {
+      partition,
+      accountId,
+      id: randomUUID(),
+      amount: amount === undefined ? undefined : fromAtomic(amount),
+      min: fromAtomic(1n),
+    })
+  const refusal = /1500 USDC cannot be refunded in one go: the maximum is 1000 USDC\. Refund it in parts with amount\.$/
+  await assert.rejects(refund(undefined), refusal)
+  await assert.rejects(refund(1_000_000_001n), /1000\.000001 USDC cannot be refunded in one go/)
+  assert.equal((await accountOf(wallet))!.credit, 1_500_000_000n)
+  assert.equal((await refund(1_000_000_000n)).amount, 1_000_000_000n)
+  assert.equal((await refund(undefined)).amount, 500_000_000n)
+  await assertBooksBalance(database)
+})
+
 test('a wallet is refunded ten times in 24 hours, whatever the amounts; the refusal says when again', async () => {
   const { database } = ledger
   const holds = await openLedger(database)
