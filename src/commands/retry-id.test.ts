@@ -10,6 +10,8 @@ import { charge, hold, openLedger, openPayer } from '../../test/support/ledger.t
 import { testDatabase } from '../../test/support/postgres.ts'
 import { runCommand } from '../../test/support/run-command.ts'
 import { adjustAccount } from '../ledger/adjustments.ts'
+import { advanceWithdrawal, requestWithdrawal } from '../ledger/withdrawals.ts'
+import { fromAtomic } from '../money/usdc.ts'
 import { accountsCommand } from './accounts.ts'
 import { withdrawCommand } from './withdraw.ts'
 
@@ -63,4 +65,22 @@ test('a withdrawal whose outcome is unknown says its id', async (t) => {
   const lost = await runCommand(withdrawCommand, words, environment)
   assert.equal(lost.code, 1)
   assert.match(lost.text, unknownOutcome('withdrawal'))
+})
+
+// Once requested, "all" is no longer in the balance.
+test('the withdrawal of everything is followed by the same command with its id', async (t) => {
+  const { database, payer, environment } = await openAccount(t)
+  const { partition, accountId } = payer
+  const id = randomUUID()
+  const request = { partition, accountId, id, amount: fromAtomic(999_000n), min: fromAtomic(1n) }
+  const stored = await requestWithdrawal(database, { ...request, recipient: `0x${'7'.repeat(40)}` })
+  await advanceWithdrawal(database, stored, {
+    state: 'confirmed',
+    transactionHash: `0x${'8'.repeat(64)}`,
+    fee: fromAtomic(0n),
+  })
+  const words = ['--amount', 'all', '--account', accountId, '--yes']
+  const again = await runCommand(withdrawCommand, [...words, '--id', id], environment)
+  assert.deepEqual([again.code, /^Requested: 0\.999 USDC .* \((\S+)\)\.$/m.exec(again.text)?.[1]], [0, id], again.text)
+  assert.match((await runCommand(withdrawCommand, words, environment)).text, /There is nothing to withdraw/)
 })

@@ -43,10 +43,12 @@ export const withdrawCommand: Command = {
     return await withDatabase(config, async (database) => {
       const account = await whichAccount(database, options.account)
       const funds = new Funds({ database, signer, withdrawalMin: config.withdrawalMin })
-      const { spendable } = (await findAccount(database, account.partition, account.id))!
-      const amount: Usdc = asked === 'all' ? spendable : asked
-      if (amount <= 0n) throw new CommandError('There is nothing to withdraw.')
       const id = typeof options.id === 'string' ? readUuid('id', options.id) : randomUUID()
+      const { spendable } = (await findAccount(database, account.partition, account.id))!
+      // On a retry "all" was taken out of the balance before.
+      const stored = await findWithdrawal(database, account.partition, account.id, id)
+      const amount: Usdc = asked === 'all' ? (stored?.amount ?? spendable) : asked
+      if (amount <= 0n) throw new CommandError('There is nothing to withdraw.')
       const place =
         options.to === undefined
           ? 'to its registered address'
