@@ -210,12 +210,15 @@ test('an account that never deposited is not warned of its balance, and resolved
 
 type Mail = { readonly to: readonly string[]; readonly text: string }
 
-/** A real SMTP server, which refuses what `refuse` says. */
-async function startSmtp(t: TestContext, refuse: () => Error | undefined = () => undefined) {
+type Refusal = () => Error | undefined
+
+/** A real SMTP server, which refuses the recipient or the sender that `refuse` and `refuseSender` say. */
+async function startSmtp(t: TestContext, refuse: Refusal = () => undefined, refuseSender: Refusal = () => undefined) {
   const mails: Mail[] = []
   const server = new SMTPServer({
     authOptional: true,
     disabledCommands: ['STARTTLS', 'AUTH'],
+    onMailFrom: (_address, _session, done) => done(refuseSender()),
     onRcptTo: (_address, _session, done) => done(refuse()),
     onData(stream, { envelope }, done) {
       const chunks: Buffer[] = []
@@ -313,10 +316,16 @@ test('an unavailable mail server, or one that refuses an address, stops nothing:
     database.query<{ attempts: number }>('select attempts from alert_mails where account_id = $1', [payer.accountId])
   assert.deepEqual([errors.length, await waiting()], [1, [{ attempts: 1 }]])
   await database.query('update alert_mails set due_at = now()')
+  // An expired registration of the sender's domain must not cost a single mail.
+  const ofSender = Object.assign(new Error('sender not allowed'), { responseCode: 550 })
+  const strict = await startSmtp(t, undefined, () => ofSender)
+  await openMailer(t, strict.url, errors).send()
+  assert.deepEqual([errors.length, await waiting()], [2, [{ attempts: 2 }]])
+  await database.query('update alert_mails set due_at = now()')
   const refusal = Object.assign(new Error('no such mailbox'), { responseCode: 550 })
   const { url } = await startSmtp(t, () => refusal)
   await openMailer(t, url, errors).send()
-  assert.deepEqual([errors.length, await waiting()], [2, []])
+  assert.deepEqual([errors.length, await waiting()], [3, []])
 })
 
 test('an account is mailed at most ten alerts an hour', async () => {

@@ -99,8 +99,9 @@ async function openTransport(url: string): Promise<Transporter> {
   })
 }
 
-/** The server refuses this mail permanently: a 5xx response about its recipient or content. */
+/** The server refuses this mail permanently: a 5xx response about its recipient or content. A refused sender concerns every mail. */
 function isRefused(error: unknown): boolean {
-  const { responseCode, code } = error as { responseCode?: number; code?: string }
-  return (code === 'EENVELOPE' || code === 'EMESSAGE') && responseCode !== undefined && responseCode >= 500
+  const { responseCode, code, command } = error as { responseCode?: number; code?: string; command?: string }
+  const isOfMail = code === 'EMESSAGE' || (code === 'EENVELOPE' && command === 'RCPT TO')
+  return isOfMail && responseCode !== undefined && responseCode >= 500
 }
