@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { type TestContext, test } from 'node:test'
@@ -41,6 +41,16 @@ test('a backup has its name when it is complete', async (t) => {
   assert.deepEqual(readdirSync(dirname(target)), ['today'])
   assert.deepEqual(readdirSync(target), ['postgres'])
   await (await startEmbeddedPostgres({ dataDir: target })).stop()
+})
+
+// It would copy itself until the disk is full.
+test('a backup into the data folder is refused, also through a symbolic link', async (t) => {
+  const { folder, dataDir, backup } = await openService(t)
+  mkdirSync(join(dataDir, 'copies'))
+  symlinkSync(join(dataDir, 'copies'), join(folder, 'copies'))
+  for (const target of [join(dataDir, 'today'), join(folder, 'copies', 'today'), join(folder, 'copies', 'a', 'b')])
+    await assert.rejects(backup(target), /^CommandError: The copy must be outside DATA_DIR\.$/)
+  assert.deepEqual(readdirSync(join(dataDir, 'copies')), [])
 })
 
 test('a second backup at the same time is refused in one line, and leaves nothing behind', async (t) => {

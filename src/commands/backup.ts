@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
-import { mkdir, mkdtemp, rename, rm } from 'node:fs/promises'
-import { dirname, join, resolve } from 'node:path'
+import { mkdir, mkdtemp, realpath, rename, rm } from 'node:fs/promises'
+import { basename, dirname, join, resolve } from 'node:path'
 import { findOutsideDatabase } from '../db/database-file.ts'
 import { backUp } from '../db/embedded/backup.ts'
 import { findCluster } from '../db/embedded/cluster.ts'
@@ -29,7 +29,8 @@ export const backupCommand: Command = {
       throw new CommandError('The service uses an external database (DATABASE_URL). Back it up with its own tools.')
     const target = resolve(wanted)
     if (existsSync(target)) throw new CommandError(`${target} already exists. Name a new folder.`)
-    if (target.startsWith(`${config.dataDir}/`)) throw new CommandError('The copy must be outside DATA_DIR.')
+    if (`${await realPlaceOf(target)}/`.startsWith(`${await realPlaceOf(config.dataDir)}/`))
+      throw new CommandError('The copy must be outside DATA_DIR.')
     const [folder, url] = [await findCluster(config.dataDir), await locateEmbeddedPostgres(config.dataDir)]
     if (folder === undefined)
       throw new CommandError(`There is no database in ${config.dataDir}. Set DATA_DIR to the service’s data folder.`)
@@ -55,4 +56,9 @@ export const backupCommand: Command = {
     output.write(output.json ? `${JSON.stringify({ folder: target })}\n` : `Copied to ${target}.\n`)
     return 0
   },
+}
+
+/** The real path of a folder that may not exist yet. A copy in DATA_DIR, also through a symbolic link, would copy itself without end. */
+async function realPlaceOf(path: string): Promise<string> {
+  return existsSync(path) ? realpath(path) : join(await realPlaceOf(dirname(path)), basename(path))
 }
