@@ -47,6 +47,8 @@ const retryMsMax = 60_000
 const revertsMax = 10
 /** Shorter than the service's 24 hours: an intent that reached us late must not delay the next one. */
 const smallHours = 12
+/** An intent that is valid for fewer blocks could expire before its turn, for free: expired ones are served first. */
+const validBlocksMin = 5_000n
 const reasonLengthMax = 200
 const revertedReason = 'reverted in its block'
 
@@ -70,7 +72,7 @@ export class Withdrawals {
     if (new Set(intents.map(({ specHash }) => specHash)).size !== intents.length) {
       throw new IntentRefusedError('two burn intents of the request are the same')
     }
-    return database.transaction((connection) => storeIntents(connection, intents, this.#options))
+    return database.transaction((connection) => storeIntents(connection, intents, { ...this.#options, height }))
   }
 
   /** Sends the next intent: depositors are served in turn, not by age. */
@@ -249,7 +251,7 @@ function statusOf(states: readonly (WithdrawalStatus | 'sent')[]): WithdrawalSta
 async function storeIntents(
   connection: Connection,
   intents: readonly SignedBurnIntent[],
-  options: Pick<WithdrawalsOptions, 'min' | 'clock'>,
+  options: Pick<WithdrawalsOptions, 'min' | 'clock'> & { readonly height: bigint },
 ): Promise<string> {
   const hashes = intents.map(({ specHash }) => specHash)
   const depositors = [...new Set(intents.map(({ depositor }) => depositor))]
@@ -272,7 +274,10 @@ async function storeIntents(
   const withdrawal = randomUUID()
   for (const [position, signed] of intents.entries()) {
     const isPaid = paid.has(signed.specHash)
-    if (!isPaid) await refuseDust(connection, signed, options)
+    if (!isPaid) {
+      refuseShort(signed.intent, options.height)
+      await refuseDust(connection, signed, options)
+    }
     const state = isPaid ? 'finalized' : 'pending'
     await insertIntent(connection, signed, { withdrawal, position, state })
     if (isPaid) continue
@@ -293,6 +298,12 @@ async function readPaid(connection: Connection, hashes: readonly Hash[]): Promis
   return new Set(rows.map(({ specHash }) => specHash))
 }
 
+function refuseShort({ maxBlockHeight }: SignedBurnIntent['intent'], height: bigint): void {
+  const valid = maxBlockHeight - height
+  if (valid >= validBlocksMin) return
+  throw new IntentRefusedError(`maxBlockHeight is ${valid} blocks ahead; the minimum is ${validBlocksMin}`)
+}
+
 async function refuseDust(
   connection: Connection,
   { depositor, intent }: SignedBurnIntent,
@@ -300,7 +311,7 @@ async function refuseDust(
 ): Promise<void> {
   if (intent.spec.value >= min) return
   const [found] = await connection.query(
-    `select from burn_intents where depositor = $1 and value < $2 and state not in ('failed', 'expired')
+    `select from burn_intents where depositor = $1 and value < $2 and state <> 'failed'
         and created_at > $3::timestamptz - ${smallHours} * interval '1 hour' limit 1`,
     [depositor, min, new Date(clock())],
   )
