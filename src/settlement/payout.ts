@@ -56,11 +56,8 @@ export async function advancePayouts(parts: WithdrawParts): Promise<number> {
     try {
       await (payout.gatewayId === undefined ? submit(parts, payout) : awaitPayment(parts, payout))
     } catch (error) {
-      onAlarm('a payout is waiting', { payout: payout.id, err: error })
-      const isRefused = error instanceof SigningRefusedError && error.reason !== 'hour_cap'
-      if (isRefused && payout.state === 'requested') {
-        await advancePayout(database, payout, { state: 'failed', reason: `refused: ${error.reason}` })
-      }
+      if (error instanceof SigningRefusedError) await refuse(parts, payout, error)
+      else onAlarm('a payout is waiting', { payout: payout.id, err: error })
     }
     await touchPayout(database, payout)
   }
@@ -100,6 +97,14 @@ async function submit(parts: WithdrawParts, payout: Payout): Promise<void> {
   // Refused at the first attempt: it was never accepted. After an unknown outcome a refusal may mean that it was already paid.
   if (answer.state === 'failed' && state === 'requested')
     await advancePayout(database, sent, { state: 'failed', reason: answer.reason })
+}
+
+/** A refusal by the signer is final, except for its hourly limit: then the payout waits. */
+async function refuse({ database, onAlarm }: WithdrawParts, payout: Payout, error: SigningRefusedError): Promise<void> {
+  const { reason, message } = error
+  onAlarm('the signer refuses a payout', { payout: payout.id, reason, message })
+  if (reason === 'hour_cap' || payout.state !== 'requested') return
+  await advancePayout(database, payout, { state: 'failed', reason: `refused: ${reason}` })
 }
 
 async function awaitPayment(parts: WithdrawParts, payout: Payout): Promise<void> {

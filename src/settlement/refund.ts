@@ -114,7 +114,8 @@ async function withOpenWindow({ database }: SubmitParts, refund: Refund): Promis
 
 /** A refusal by the signer is final, except for its hourly limit: then the refund waits. */
 async function refuse({ database, onAlarm }: SubmitParts, refund: Refund, error: SigningRefusedError): Promise<void> {
-  onAlarm('the signer refuses a refund', { refund: refund.id, reason: error.message })
-  if (error.reason === 'hour_cap' || refund.state !== 'requested') return
-  await advanceWithdrawal(database, refund, { state: 'failed', reason: `refused: ${error.reason}` })
+  const { reason, message } = error
+  onAlarm('the signer refuses a refund', { refund: refund.id, reason, message })
+  if (reason === 'hour_cap' || refund.state !== 'requested') return
+  await advanceWithdrawal(database, refund, { state: 'failed', reason: `refused: ${reason}` })
 }

@@ -52,8 +52,9 @@ export async function submitPayments(parts: SubmitParts): Promise<number> {
   for (const [index, payment] of missing.entries()) {
     const outcome = outcomes[index]!
     if ('refusal' in outcome) {
-      parts.onAlarm('the signer refuses a payment', { ...nameOf(payment), reason: outcome.refusal.message })
-      news.push({ payment, state: payment.state, reason: `signer: ${outcome.refusal.reason}` })
+      const { reason, message } = outcome.refusal
+      parts.onAlarm('the signer refuses a payment', { ...nameOf(payment), reason, message })
+      news.push({ payment, state: payment.state, reason: `signer: ${reason}` })
     } else signed.push({ payment, authorization: authorizations[index]!, signature: outcome.signature })
   }
   news.push(...(await submitSigned(parts, signed)))

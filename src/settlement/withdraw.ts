@@ -106,9 +106,10 @@ async function awaitPayment(parts: WithdrawParts, withdrawal: Withdrawal): Promi
 
 /** A refusal by the signer is final, except for its hourly limit: then the withdrawal waits. */
 async function refuse(parts: WithdrawParts, withdrawal: Withdrawal, error: SigningRefusedError): Promise<void> {
-  parts.onAlarm('the signer refuses a withdrawal', { withdrawal: withdrawal.id, reason: error.message })
-  if (error.reason === 'hour_cap') return
+  const { reason, message } = error
+  parts.onAlarm('the signer refuses a withdrawal', { withdrawal: withdrawal.id, reason, message })
+  if (reason === 'hour_cap') return
   // A submitted withdrawal may be paid. Its money must not return to the balance because a later step is refused.
   if (withdrawal.state !== 'requested') return
-  await advanceWithdrawal(parts.database, withdrawal, { state: 'failed', reason: `refused: ${error.reason}` })
+  await advanceWithdrawal(parts.database, withdrawal, { state: 'failed', reason: `refused: ${reason}` })
 }

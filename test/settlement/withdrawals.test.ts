@@ -5,7 +5,7 @@ import { findViolations } from '../../src/ledger/audit.ts'
 import { findFreeze, unfreezeLedger } from '../../src/ledger/freeze.ts'
 import type { Hold } from '../../src/ledger/hold-calls.ts'
 import { makeDuePayments } from '../../src/ledger/payments.ts'
-import { findPayout, readPayable } from '../../src/ledger/payouts.ts'
+import { findPayout, insertPayout, readPayable } from '../../src/ledger/payouts.ts'
 import { claimReplay, closeReplay, refundAttempt } from '../../src/ledger/replays.ts'
 import { advanceWithdrawal, findWithdrawal, requestWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
@@ -161,6 +161,29 @@ test('an attacker with only the database cannot redirect a withdrawal: the signe
   assert.deepEqual([state, reason], ['failed', 'refused: wrong_intent'])
   assert.equal((await accountOf(bench, account)).spendable, 10_000n)
   await assertSettled(bench, [account])
+})
+
+// The runbook tells operators to search the log for the reason.
+test('the log names the reason for which the signer refuses a withdrawal or a payout', async () => {
+  const { database, parts } = bench
+  const account = await openOwned(10_000n)
+  await database.query('update accounts set owner_address = $2 where id = $1', [account.id, payoutAddress])
+  await bench.funds.withdraw(account, randomUUID(), fromAtomic(10_000n))
+  const payout = {
+    id: randomUUID(),
+    amount: fromAtomic(payOutMax + 1n),
+    feeMax: fromAtomic(0n),
+    recipient: payoutAddress,
+  }
+  await insertPayout(database, payout)
+  const logged: unknown[] = []
+  const onAlarm = (what: string, { reason }: { reason?: unknown }) => void logged.push([what, reason])
+  await advanceWithdrawals({ ...parts, onAlarm })
+  await advancePayouts({ ...parts, onAlarm })
+  assert.deepEqual(logged, [
+    ['the signer refuses a withdrawal', 'wrong_intent'],
+    ['the signer refuses a payout', 'value_out_of_range'],
+  ])
 })
 
 test('a withdrawal above the maximum is refused, and returned if it was accepted before', async () => {
