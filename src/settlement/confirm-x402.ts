@@ -42,8 +42,12 @@ export async function confirmX402(parts: ConfirmParts, { transfers, lost, unansw
     const item = transfer === undefined ? undefined : newsOf(payment, transfer)
     if (item?.state === 'failed') onAlarm('a payment of a wallet failed after it was accepted', nameOf(payment))
     if (item !== undefined && item.state !== payment.state) news.push(item)
-    else if (lost.includes(payment.gatewayId!)) news.push(...(await resubmit(parts, payment)))
-    else unchanged.push(payment)
+    else {
+      const again = lost.includes(payment.gatewayId!) ? await resubmit(parts, payment) : []
+      // Also a lost payment that the gateway does not take back: it must not be asked for again in every round.
+      if (again.length > 0) news.push(...again)
+      else unchanged.push(payment)
+    }
   }
   const moved = await advanceX402Payments(database, news)
   await touchX402Payments(database, unchanged)

@@ -277,6 +277,28 @@ test('a lost payment that cannot be looked up does not delay the payments of oth
   await assertBooksBalance(database)
 })
 
+test('a lost payment that the gateway does not take again is asked for less and less often', async () => {
+  const { database, gateway, parts } = bench
+  const wallet = await openWallet(1_000n)
+  const decision = await buy(wallet.address, sign(wallet, 100n), 100n)
+  assert.ok('hold' in decision)
+  await bench.holds.end(charge(decision.hold, 100n))
+  gateway.lose([...gateway.transfers.values()].find(({ from }) => from === wallet.address)!.id)
+  gateway.deposit(wallet.address, -1_000n)
+  const submissions = () => gateway.calls.filter((call) => call === 'POST /v1/x402/settle').length
+  const before = submissions()
+  const longAgo = `update x402_payments set ${earlier('changed_at', "interval '30 seconds'")}, ${earlier('created_at', "interval '1 minute'")}`
+  await database.query(longAgo)
+  for (let round = 0; round < 2; round += 1) await confirmPayments(parts, 1_000)
+  assert.equal(submissions() - before, 1)
+  gateway.deposit(wallet.address, 1_000n)
+  await confirmAll()
+  gateway.batch()
+  await confirmAll()
+  bench.alarms.length = 0
+  await assertBooksBalance(database)
+})
+
 test('a payment that the gateway lost is not paid by a smaller one with its nonce', async () => {
   const { database, gateway } = bench
   const wallet = await openWallet(10_000n)
