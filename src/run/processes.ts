@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { GatewayReady, GatewaySettings } from '../../gateway/start.ts'
 import { sandboxClient } from '../../sandbox/client.ts'
@@ -8,6 +8,7 @@ import { type Config, dueRulesOf, hourlyPaymentsMax, ownerCooldownOf, usesSandbo
 import { OperatorError } from '../errors.ts'
 import type { SettleReady, SettleSettings } from '../jobs/settle.ts'
 import { requireEpoch } from '../ledger/epoch.ts'
+import { createOnce } from '../process/create-once.ts'
 import { settlementFailpointOf } from '../process/failpoints.ts'
 import { supervise } from '../process/supervisor.ts'
 import type { Hex } from '../receipts/hex.ts'
@@ -47,7 +48,7 @@ export async function startSandbox(context: StartContext): Promise<SandboxReady 
   const names = Object.entries(needs).flatMap(([name, isNeeded]) => (isNeeded ? [name] : []))
   if (names.length === 0) return undefined
   onProgress(`Starting the sandbox: ${names.join(', ')}.`)
-  const gatewayOperator = needs.chain ? await addressOf(operatorKey(config.dataDir)) : undefined
+  const gatewayOperator = needs.chain ? await addressOf(await operatorKey(config.dataDir)) : undefined
   const sandbox = await supervise<SandboxSettings, SandboxReady>({
     name: 'the sandbox',
     signal,
@@ -204,7 +205,8 @@ async function startGateway(
   { rpcUrl, terms }: ChainTerms,
   seller: Address,
 ): Promise<{ readonly gatewayUrl: string; readonly gatewayToken: string }> {
-  const token = secretIn(config.dataDir, gatewayTokenFile)
+  const token = await secretIn(config.dataDir, gatewayTokenFile)
+  const relayerKey = await operatorKey(config.dataDir)
   const gateway = await supervise<GatewaySettings, GatewayReady>({
     name: 'the gateway',
     signal,
@@ -222,7 +224,7 @@ async function startGateway(
       gatewayWalletAddress: terms.gatewayWallet,
       payees: [seller],
       token,
-      relayerKey: operatorKey(config.dataDir),
+      relayerKey,
       batchMs: config.gatewayBatchMs,
       withdrawalMin: config.withdrawalMin.toString(),
     }),
@@ -279,14 +281,14 @@ async function addressOf(key: Hex): Promise<Address> {
 }
 
 /** The key that owns the sandbox's gateway and pays its gas. */
-function operatorKey(dataDir: string): Hex {
-  return `0x${secretIn(dataDir, gatewayOperatorFile)}`
+async function operatorKey(dataDir: string): Promise<Hex> {
+  return `0x${await secretIn(dataDir, gatewayOperatorFile)}`
 }
 
 /** 64 hex digits, created at the first start and readable by their owner alone. */
-function secretIn(dataDir: string, file: string): string {
+async function secretIn(dataDir: string, file: string): Promise<string> {
   const path = join(dataDir, file)
-  if (!existsSync(path)) writeFileSync(path, randomBytes(32).toString('hex'), { mode: 0o600, flag: 'wx' })
+  if (!existsSync(path)) await createOnce(path, randomBytes(32).toString('hex'))
   return readFileSync(path, 'utf8').trim()
 }
 

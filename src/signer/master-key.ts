@@ -1,10 +1,10 @@
-import { hkdfSync, randomBytes, randomUUID } from 'node:crypto'
+import { hkdfSync, randomBytes } from 'node:crypto'
 import { constants } from 'node:fs'
-import { type FileHandle, link, mkdir, open, readFile, unlink } from 'node:fs/promises'
+import { type FileHandle, mkdir, open, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { MasterKeySource } from '../config/config.ts'
 import { OperatorError } from '../errors.ts'
-import { syncFolder } from '../process/sync-folder.ts'
+import { createOnce } from '../process/create-once.ts'
 import type { Address } from './address.ts'
 
 const keyBytes = 32
@@ -88,27 +88,6 @@ async function readLine(file: string, inspect?: (handle: FileHandle) => Promise<
   } finally {
     await handle.close()
   }
-}
-
-/** Writes a file completely and durably, or keeps the existing one: a half-written key would be a lost key. */
-async function createOnce(file: string, line: string): Promise<void> {
-  const draft = `${file}.${randomUUID()}`
-  const handle = await open(draft, 'wx', 0o600)
-  try {
-    await handle.writeFile(`${line}\n`)
-    await handle.sync()
-  } finally {
-    await handle.close()
-  }
-  try {
-    // Unlike a rename, a hard link never replaces an existing file.
-    await link(draft, file)
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
-  } finally {
-    await unlink(draft)
-  }
-  await syncFolder(join(file, '..'))
 }
 
 class MasterKeyChangedError extends OperatorError {
