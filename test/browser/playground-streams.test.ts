@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { until } from '../support/until.ts'
 import { dashboardSuite } from './dashboard.ts'
-import { answers, chargedOf, composer, messages, openPlayground, rowOf, send } from './playground.ts'
+import { answers, ask, chargedOf, composer, messages, openPlayground, rowOf, send } from './playground.ts'
 
 // The model writes slowly enough that a person can watch it, and stop it.
 const dashboard = dashboardSuite({ SANDBOX_TOKENS_PER_SECOND: '40' })
@@ -49,6 +49,32 @@ test('Escape stops the answer, but first it closes a dialog', async () => {
   await page.keyboard.press('Escape')
   await answers(page).first().getByTestId('final').getByText('Cancelled').waitFor()
   assert.notEqual((await answers(page).first().getByTestId('answer').innerText()).trim(), '')
+})
+
+test('an open editor cannot request a second answer while one streams', async () => {
+  const page = await openPlayground(dashboard)
+  await ask(page, 'Hello [sandbox:tokens 5]')
+  await page.getByRole('button', { name: 'Edit message' }).click()
+  let calls = 0
+  page.on('request', (request) => {
+    if (new URL(request.url()).pathname === '/api/playground') calls += 1
+  })
+  await page.getByLabel('Max tokens').fill('4000')
+  await send(page, 'Go on [sandbox:tokens 2000]')
+  await page.getByTestId('meter').waitFor()
+  const save = page.getByRole('button', { name: 'Save', exact: true })
+  const saveAndAnswer = page.getByRole('button', { name: 'Save and answer again' })
+  for (const button of [save, saveAndAnswer]) {
+    assert.ok(await button.isDisabled())
+    assert.match((await button.getAttribute('title'))!, /streaming/)
+  }
+  await page.getByRole('button', { name: 'Stop' }).click()
+  await answers(page).nth(1).getByTestId('final').getByText('Cancelled').waitFor()
+  assert.equal(calls, 1)
+  await saveAndAnswer.click()
+  await answers(page).nth(1).waitFor({ state: 'detached' })
+  await answers(page).first().getByTestId('final').waitFor()
+  assert.equal(calls, 2)
 })
 
 test('each of two models has its own Stop', async () => {

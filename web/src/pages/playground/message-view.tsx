@@ -28,6 +28,7 @@ export function MessageView(props: Props) {
     return (
       <Editor
         role={message.role}
+        locked={props.locked}
         problem={props.problem}
         text={editing}
         onChange={setEditing}
@@ -52,8 +53,11 @@ export function MessageView(props: Props) {
   )
 }
 
+const lockedReason = 'Wait for the answer that is streaming, or stop it.'
+
 function Editor({
   role,
+  locked,
   problem,
   text,
   onChange,
@@ -62,6 +66,7 @@ function Editor({
   onAnswer,
 }: {
   role: Message['role']
+  locked: boolean
   problem: string | undefined
   text: string
   onChange: (text: string) => void
@@ -69,6 +74,8 @@ function Editor({
   onSave: () => void
   onAnswer: () => void
 }) {
+  const unsavable = locked || text.trim() === ''
+  const reason = locked ? lockedReason : undefined
   return (
     <div className="flex flex-col gap-2 rounded-md border border-rule bg-surface p-3">
       <TextArea
@@ -81,7 +88,7 @@ function Editor({
         <Button small variant="quiet" onClick={onCancel}>
           Cancel
         </Button>
-        <Button small onClick={onSave} disabled={text.trim() === ''}>
+        <Button small onClick={onSave} disabled={unsavable} title={reason}>
           Save
         </Button>
         {role === 'user' && (
@@ -89,8 +96,8 @@ function Editor({
             small
             variant="primary"
             onClick={onAnswer}
-            disabled={text.trim() === '' || problem !== undefined}
-            title={problem}
+            disabled={unsavable || problem !== undefined}
+            title={reason ?? problem}
           >
             Save and answer again
           </Button>

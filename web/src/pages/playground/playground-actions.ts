@@ -8,6 +8,7 @@ import {
   closeLane,
   cutAfterQuestion,
   emptyConversation,
+  isRunning,
   type Lane,
   lanesMax,
 } from './conversation.ts'
@@ -60,9 +61,10 @@ export class PlaygroundActions {
 
   /** Requests an answer, or the answers to a message, again. Removes all later messages. */
   answerAgain(id: string): void {
-    if (this.problem !== undefined) return
-    const { lanes } = this.#store.snapshot().conversation
-    for (const [at, { messages }] of lanes.entries()) {
+    const { conversation: before } = this.#store.snapshot()
+    // An answer that is streaming would leave the page, and be charged.
+    if (this.problem !== undefined || isRunning(before)) return
+    for (const [at, { messages }] of before.lanes.entries()) {
       if (!messages.some((message) => message.id === id)) continue
       this.#update((conversation) => changeLane(conversation, at, (lane) => cutAfterQuestion(lane, id)))
       this.#answer(at)
