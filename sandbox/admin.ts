@@ -69,6 +69,10 @@ async function answer(request: IncomingMessage, token: string, { chain, model }:
       if (model === undefined) throw new AdminRefusal(409, 'the model is a real one')
       model.failNext()
       return {}
+    case '/slow-next':
+      if (model === undefined) throw new AdminRefusal(409, 'the model is a real one')
+      model.slowNext(count(content.milliseconds, 'milliseconds', slowMsMax, 0))
+      return {}
     case '/slow':
       if (model === undefined) throw new AdminRefusal(409, 'the model is a real one')
       model.slow(count(content.milliseconds, 'milliseconds', slowMsMax, 0))

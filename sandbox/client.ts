@@ -13,6 +13,8 @@ export type SandboxClient = {
   gas(address: string, atomic: bigint): Promise<void>
   mine(blocks: number): Promise<void>
   failNext(): Promise<void>
+  slowNext(milliseconds: number): Promise<void>
+  /** Delays every answer, until set again. */
   slow(milliseconds: number): Promise<void>
   /** Undefined: the model answers again. */
   fail(failure: ModelFailure | undefined): Promise<void>
@@ -38,6 +40,9 @@ export function sandboxClient(dataDir: string): SandboxClient {
     },
     async failNext() {
       await post(dataDir, '/fail-next', {})
+    },
+    async slowNext(milliseconds) {
+      await post(dataDir, '/slow-next', { milliseconds })
     },
     async slow(milliseconds) {
       await post(dataDir, '/slow', { milliseconds })

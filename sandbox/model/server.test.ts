@@ -500,6 +500,21 @@ test('chat completions are the same answers in the other protocol: text, reasoni
   await assert.rejects(ask('Hi', { unheard_of: true }), { status: 400 })
 })
 
+test('a delay of the next answer delays one; a lasting delay lasts until it is reset', async () => {
+  const delayMs = async () => {
+    const answered = nextAnswered()
+    await ask('hi')
+    return (await answered).delayMs
+  }
+  server.trouble.slowNext(3)
+  assert.deepEqual([await delayMs(), await delayMs()], [3, 0])
+  server.trouble.slow(2)
+  server.trouble.slowNext(3)
+  assert.deepEqual([await delayMs(), await delayMs(), await delayMs()], [5, 2, 2])
+  server.trouble.slow(0)
+  assert.equal(await delayMs(), 0)
+})
+
 test('a server set to fail keeps failing until it is reset, and probes notice it', async () => {
   const outcome = async (path: string, body?: object, signal?: AbortSignal) => {
     const headers = { authorization: 'Bearer sandbox-key', connection: 'close' }

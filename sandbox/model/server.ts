@@ -31,6 +31,8 @@ export type Answered = {
   promptCacheKey: string | undefined
   outputTokens: number
   ending: Ending | 'aborted'
+  /** The wait before it that was asked for, by its prompt or as an injected fault. */
+  delayMs: number
 }
 
 export type ModelServer = {
@@ -46,6 +48,8 @@ export type ModelServer = {
 export type ModelTrouble = {
   /** The next answer is an error. */
   failNext(): void
+  /** Delays the next answer by this much. */
+  slowNext(milliseconds: number): void
   /** Delays every answer by this much, until set again. */
   slow(milliseconds: number): void
   /** Fails every answer in this way, until set again. */
@@ -64,6 +68,7 @@ type Model = {
   readonly pace: Pace
   readonly promptCache: PromptCache
   failsNext: boolean
+  slowNextMs: number
   slowMs: number
   failure: ModelFailure | undefined
 }
@@ -83,6 +88,7 @@ export async function startModelServer(options: ModelServerOptions): Promise<Mod
     pace,
     promptCache: new PromptCache(),
     failsNext: false,
+    slowNextMs: 0,
     slowMs: 0,
     failure: undefined,
   }
@@ -98,6 +104,9 @@ export async function startModelServer(options: ModelServerOptions): Promise<Mod
     trouble: {
       failNext: () => {
         model.failsNext = true
+      },
+      slowNext: (milliseconds) => {
+        model.slowNextMs = milliseconds
       },
       slow: (milliseconds) => {
         model.slowMs = milliseconds
@@ -191,9 +200,10 @@ async function answer(
   const composed = compose(request)
   const tokens = promptTokens(request)
   const cachedTokens = model.promptCache.cachedTokens(request, tokens)
-  const delayMs = composed.script.delayMs + model.slowMs
+  const delayMs = composed.script.delayMs + model.slowMs + model.slowNextMs
   const errorStatus = composed.script.errorStatus ?? (model.failsNext ? 500 : undefined)
   model.failsNext = false
+  model.slowNextMs = 0
   if (delayMs > 0) await sleep(delayMs, undefined, { signal })
   if (errorStatus !== undefined) throw scriptedError(errorStatus)
   const steps = responseSteps(request, composed, { tokens, cachedTokens })
@@ -201,7 +211,7 @@ async function answer(
   const delivery: Delivery = { steps, isStream: request.stream, render, pace: model.pace, ending, outputTokens: 0 }
   const { model: name, promptCacheKey } = request
   const report = (ending: Answered['ending']) =>
-    model.options.onAnswered?.({ model: name, promptCacheKey, outputTokens: delivery.outputTokens, ending })
+    model.options.onAnswered?.({ model: name, promptCacheKey, outputTokens: delivery.outputTokens, ending, delayMs })
   try {
     await deliver(delivery, response, signal)
     report(ending)

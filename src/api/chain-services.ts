@@ -52,7 +52,7 @@ export type SandboxControls = {
   beginAgain?(account: AccountRef): Promise<AccountRef>
   mine?(blocks: number): Promise<{ readonly block: bigint }>
   failNext?(): Promise<void>
-  slow?(milliseconds: number): Promise<void>
+  slowNext?(milliseconds: number): Promise<void>
 }
 
 export type ChainServices = {

@@ -29,8 +29,8 @@ export function routeSandbox(router: ApiRouter, services: ApiServices): void {
     return { object: 'sandbox' }
   })
   router.at(fundsContracts.slowModel).answer(async ({ body }) => {
-    if (sandbox?.slow === undefined) throw new NotInSandboxError()
-    await sandbox.slow(body.milliseconds)
+    if (sandbox?.slowNext === undefined) throw new NotInSandboxError()
+    await sandbox.slowNext(body.milliseconds)
     return { object: 'sandbox' }
   })
   router.at(fundsContracts.resetSandbox).answer(async (call) => {

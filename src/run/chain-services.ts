@@ -145,7 +145,7 @@ function sandboxControls(
       return { block: await chain.getBlockNumber({ cacheTime: 0 }) }
     },
     failNext: () => client.failNext(),
-    slow: (milliseconds) => client.slow(milliseconds),
+    slowNext: (milliseconds) => client.slowNext(milliseconds),
   }
 }
 
