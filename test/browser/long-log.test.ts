@@ -70,6 +70,28 @@ test('a page that cannot be read is requested once, and Retry reads it', async (
   await scrollDownTo(page, `[aria-rowindex="240"][data-testid=request-row]`)
 })
 
+test('after a gap in the live stream sums are read again, and a long list says that rows may be missing', async () => {
+  await refuseRequests(900)
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/requests')
+  await scrollDownTo(page, '[aria-rowindex="841"][data-testid=request-row]')
+  await page.evaluate(() => window.scrollTo(0, 0))
+  const top = page.locator('[data-testid=request-row][aria-rowindex="2"]')
+  const newest = await top.getAttribute('data-id')
+  const sums = page.waitForRequest('**/api/requests/totals*')
+  // The events of what follows are not written until the service watches the account again.
+  await dashboard.database.query('update accounts set watched_until = null')
+  await refuseRequests(1)
+  const reload = page.getByRole('button', { name: 'Requests may be missing here. Reload' })
+  await reload.waitFor()
+  await sums
+  assert.equal(await top.getAttribute('data-id'), newest)
+  await reload.click()
+  await page.locator(`[data-testid=request-row][aria-rowindex="2"]:not([data-id="${newest}"])`).waitFor()
+  await page.locator(`[data-testid=request-row][aria-rowindex="3"][data-id="${newest}"]`).waitFor()
+  assert.equal(await reload.count(), 0)
+})
+
 /** To the bottom, again and again, as more is read, until the row is there. */
 async function scrollDownTo(page: Page, row: string): Promise<void> {
   for (;;) {

@@ -131,7 +131,7 @@ export function requestsQuery(filter: RequestFilter) {
   })
 }
 
-const renewedPagesMax = 4
+export const renewedPagesMax = 4
 
 /** A list is read again page by page: worth it for a few, not for ten thousand rows, whose changes come live anyhow. */
 export function isShort({ state }: Pick<Query, 'state'>): boolean {

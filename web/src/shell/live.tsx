@@ -33,7 +33,8 @@ export function LiveUpdates({ children }: { children: ReactNode }) {
       apply(client, event, renewSums)
       // From here on every change arrives as an event. Unless the stream was resumed, earlier changes did not: refetch everything shown.
       if (event.type === 'ready' && !event.resumed) {
-        renew(client, ['balance'], ['deposits'], ['withdrawals'], ['adjustments'], ['overview'], ['requests', 'one'])
+        renew(client, ['balance'], ['deposits'], ['withdrawals'], ['adjustments'], ['overview'], ['usage'], ['keys'])
+        renew(client, ['requests', 'one'], ['requests', 'totals'])
         // A switch of accounts in another window ends the stream. The next one belongs to the other account.
         renew(client, ['session'])
         void client.invalidateQueries({ queryKey: ['requests', 'list'], predicate: isShort })

@@ -5,6 +5,7 @@ import { addressOf } from '../../api/call.ts'
 import {
   forgetOlderPages,
   type RequestFilter,
+  renewedPagesMax,
   requestsQuery,
   requestTotalsQuery,
   sessionQuery,
@@ -50,10 +51,17 @@ export function RequestsPage() {
   const isFirst = !isFiltered(filters) && !list.isPlaceholderData && isEmpty(list.data?.pages)
   const tail = useLiveTail(filter, live, paused, isFirst)
   const rows = useMemo(() => merge(tail.fresh, list.data?.pages ?? []), [tail.fresh, list.data])
+  const client = useQueryClient()
+  const gap = useGap(filter, (list.data?.pages.length ?? 0) > renewedPagesMax)
+  const reload = () => {
+    tail.clear()
+    gap.close()
+    // Pages that stayed would be extended while the first one is loaded.
+    void client.resetQueries({ queryKey: requestsQuery(filter).queryKey })
+  }
   const [columns, chooser] = useColumns()
   useRowKeys()
   // A return to the page starts at the top again, instead of loading ten thousand rows.
-  const client = useQueryClient()
   useEffect(() => () => forgetOlderPages(client, filter), [client, filter])
 
   if (narrow && openId !== undefined) return <NarrowRequest />
@@ -83,11 +91,18 @@ export function RequestsPage() {
         <ErrorPanel error={list.error} onRetry={() => void list.refetch()} busy={list.isFetching} />
       )}
       <div {...pauseProps} className="relative">
-        {tail.waiting > 0 && (
-          <Button small className="absolute -top-4 left-1/2 z-10 -translate-x-1/2" onClick={tail.show}>
-            {tail.waiting} new
-          </Button>
-        )}
+        <div className="absolute -top-4 left-1/2 z-10 flex w-max -translate-x-1/2 gap-2">
+          {tail.waiting > 0 && (
+            <Button small onClick={tail.show}>
+              {tail.waiting} new
+            </Button>
+          )}
+          {gap.isOpen && (
+            <Button small onClick={reload}>
+              Requests may be missing here. Reload
+            </Button>
+          )}
+        </div>
         <Panel flush>
           {rows.length > 0 &&
             (narrow ? (
@@ -161,7 +176,16 @@ function useLiveTail(filter: RequestFilter, live: boolean, paused: boolean, isFi
     setKept((tail) => hear(tailOf(tail, asked), event.request, into))
   })
   const show = () => setKept((tail) => showWaiting(tailOf(tail, asked)))
-  return { fresh, waiting: waiting.length, show }
+  return { fresh, waiting: waiting.length, show, clear: () => setKept(undefined) }
+}
+
+/** Whether the stream has skipped changes since this list was loaded. Only a long list stays incomplete: `LiveUpdates` reloads short ones. */
+function useGap(filter: RequestFilter, isLong: boolean) {
+  const [at, setAt] = useState<RequestFilter>()
+  useLiveEvents((event) => {
+    if (event.type === 'ready' && !event.resumed && isLong) setAt(filter)
+  })
+  return { isOpen: at === filter, close: () => setAt(undefined) }
 }
 
 /** New rows are held back while the reader hovers, focuses or has scrolled: the current row must not move. */
