@@ -3,6 +3,7 @@ import { test } from 'node:test'
 import type { Page } from 'playwright-core'
 import { rowArray } from '../../src/db/array-literal.ts'
 import { createRequestId } from '../../src/ledger/request-id.ts'
+import { until } from '../support/until.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { signInAsDeveloper } from './person.ts'
 
@@ -90,6 +91,25 @@ test('after a gap in the live stream sums are read again, and a long list says t
   await page.locator(`[data-testid=request-row][aria-rowindex="2"]:not([data-id="${newest}"])`).waitFor()
   await page.locator(`[data-testid=request-row][aria-rowindex="3"][data-id="${newest}"]`).waitFor()
   assert.equal(await reload.count(), 0)
+})
+
+test('"1 h" moves with the clock, except while the reader looks at a row', async () => {
+  await refuseRequests(1)
+  const page = await dashboard.open()
+  await page.clock.install()
+  const starts: number[] = []
+  page.on('request', (request) => {
+    const { pathname, searchParams } = new URL(request.url())
+    if (pathname === '/api/requests') starts.push(Date.parse(searchParams.get('from')!))
+  })
+  await signInAsDeveloper(dashboard, page, '/requests?range=1h')
+  await page.getByTestId('request-row').first().hover()
+  await page.clock.fastForward('02:00:00')
+  // As many round trips as a request would need to show.
+  for (let call = 0; call < 5; call += 1) await page.evaluate(async () => (await fetch('/api/session')).status)
+  assert.deepEqual(new Set(starts).size, 1)
+  await page.mouse.move(0, 0)
+  await until(() => starts.at(-1)! - starts[0]! >= 7_200_000)
 })
 
 /** To the bottom, again and again, as more is read, until the row is there. */

@@ -24,6 +24,8 @@ import { ErrorPanel, Skeleton } from '../../ui/loaded.tsx'
 import { useNarrow } from '../../ui/media.ts'
 import { Popover } from '../../ui/menu.tsx'
 import { EmptyState, Panel } from '../../ui/panel.tsx'
+import { useNow } from '../../ui/time.tsx'
+import { spanRenewMs } from '../usage/usage-range.ts'
 import { requestColumns } from './columns.tsx'
 import { FilterBar } from './filter-bar.tsx'
 import { type Filters, isFiltered, matches, noFilters, parseFilters, toQuery, toSearch } from './filters.ts'
@@ -38,13 +40,13 @@ export function RequestsPage() {
   const navigate = useNavigate()
   const narrow = useNarrow()
   const filters = useMemo(() => parseFilters(search), [search])
-  const filter = useMemo(() => toQuery(filters, Date.now()), [filters])
+  const [paused, pauseProps] = usePausedByReader()
+  const filter = useMovingFilter(filters, paused)
   const live = search.live === 'true'
   const setSearch = (next: Filters, nextLive: boolean) =>
     void navigate({ to: '.', search: { ...toSearch(next), ...(nextLive && { live: 'true' }) } as never })
   const setFilters = (next: Filters) => setSearch(next, live)
 
-  const [paused, pauseProps] = usePausedByReader()
   const list = useInfiniteQuery(requestsQuery(filter))
   const totals = useQuery(requestTotalsQuery(filter))
   // An account without requests sees that its first one will appear automatically. No row can move away.
@@ -145,6 +147,20 @@ function NarrowRequest() {
       <Outlet />
     </Page>
   )
+}
+
+/**
+ * The start of a preset moves with the clock, so that "1 h" does not grow while the page is open. Not while the reader looks at a row:
+ * the list is then loaded from its top again.
+ */
+function useMovingFilter(filters: Filters, paused: boolean): RequestFilter {
+  const nowMs = useNow(spanRenewMs)
+  const [untilMs, setUntilMs] = useState(nowMs)
+  if (untilMs !== nowMs && !paused) setUntilMs(nowMs)
+  const isMoving = typeof filters.range === 'string' && filters.range !== 'all'
+  // Another filter object would cut the list to its first page.
+  const at = isMoving ? untilMs : 0
+  return useMemo(() => toQuery(filters, at), [filters, at])
 }
 
 type Pages = readonly { readonly data: readonly LedgerRequest[] }[]
