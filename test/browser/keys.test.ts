@@ -207,6 +207,24 @@ test('a key that could not be disabled is not taken for disabled', async () => {
   await page.getByTestId('key-row').filter({ hasText: 'Sandbox demo key' }).getByText('Active').waitFor()
 })
 
+test('an error among the restrictions is shown, also when they were closed', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page, '/keys?create=1')
+  const dialog = page.getByRole('dialog', { name: 'Create a key' })
+  const error = dialog.getByRole('alert').filter({ hasText: 'Select at least one model.' })
+  await dialog.getByLabel('Name').fill('No models')
+  await dialog.getByText('Restrictions').click()
+  await dialog.getByText('Only selected').click()
+  await dialog.getByText('Restrictions').click()
+  await dialog.getByText('Only selected').waitFor({ state: 'hidden' })
+  await dialog.getByRole('button', { name: 'Create key' }).click()
+  await error.waitFor()
+  await dialog.getByText('All models').click()
+  await error.waitFor({ state: 'detached' })
+  await dialog.getByText('Restrictions').click()
+  await dialog.getByText('Only selected').waitFor({ state: 'hidden' })
+})
+
 test('a restriction that is emptied while it is edited stays in sight', async () => {
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page, '/keys?create=1')

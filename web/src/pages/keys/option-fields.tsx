@@ -6,7 +6,7 @@ import { isRestricted, type TermsErrors, type TermsForm } from './key-terms.ts'
 
 /**
  * What a key may be used for: models, cost of one request, web tools, addresses. Closed at first if there are no restrictions; then only
- * the reader opens and closes it, so that a field that was emptied stays.
+ * the reader opens and closes it, so that a field that was emptied stays. It cannot hide an error.
  */
 export function OptionFields({
   form,
@@ -18,10 +18,14 @@ export function OptionFields({
   onChange: (changed: Partial<TermsForm>) => void
 }) {
   const [open, setOpen] = useState(() => isRestricted(form))
+  const isWrong = errors.models !== undefined || errors.maxCost !== undefined
   return (
     <details
-      open={open || errors.maxCost !== undefined}
-      onToggle={({ currentTarget }) => setOpen(currentTarget.open)}
+      open={open || isWrong}
+      onToggle={({ currentTarget }) => {
+        currentTarget.open ||= isWrong
+        setOpen(currentTarget.open)
+      }}
       className="border-t border-rule pt-3"
     >
       <summary className="cursor-pointer font-medium">Restrictions</summary>
