@@ -7,6 +7,7 @@ import type { Page, Route } from 'playwright-core'
 import { atEnd } from '../support/at-end.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { openAccountWithPasskey, plugInPasskeyDevice, signInAsDeveloper } from './person.ts'
+import { installWallet } from './wallet.ts'
 
 const dashboard = dashboardSuite()
 
@@ -81,6 +82,36 @@ test('adding a passkey asks for a recent sign-in first, then the device creates 
   await page.getByRole('button', { name: 'Remove Passkey' }).waitFor()
   assert.equal(await page.getByRole('button', { name: 'Remove Passkey' }).count(), 1)
   assert.equal(await device.countPasskeys(), 1)
+})
+
+test('removing a passkey or a wallet asks first', async () => {
+  const page = await dashboard.open()
+  await openAccountWithPasskey(dashboard, page)
+  const account = await installWallet(page)
+  await page.goto(`${dashboard.origin}/settings`)
+  await page.getByRole('button', { name: 'Add wallet' }).click()
+  await page.getByRole('button', { name: 'Test Wallet' }).click()
+  let removals = 0
+  page.on('request', (request) => {
+    if (request.method() === 'DELETE') removals += 1
+  })
+  const removeWallet = page.getByRole('button', { name: new RegExp(`^Remove ${account.address}$`, 'i') })
+  const walletDialog = page.getByRole('dialog', { name: 'Remove wallet' })
+  await removeWallet.click()
+  await walletDialog.getByText('only after a waiting period').waitFor()
+  await walletDialog.getByRole('button', { name: 'Cancel' }).click()
+  await walletDialog.waitFor({ state: 'detached' })
+  assert.equal(removals, 0)
+  await removeWallet.click()
+  await walletDialog.getByRole('button', { name: 'Remove wallet' }).click()
+  await removeWallet.waitFor({ state: 'detached' })
+
+  await page.getByRole('button', { name: 'Remove Passkey' }).click()
+  const passkeyDialog = page.getByRole('dialog', { name: 'Remove passkey' })
+  await passkeyDialog.getByText('only after a waiting period').waitFor()
+  assert.equal(removals, 1)
+  await passkeyDialog.getByRole('button', { name: 'Remove passkey' }).click()
+  await passkeyDialog.getByRole('alert').filter({ hasText: 'This is your last way to sign in.' }).waitFor()
 })
 
 test('typing the account’s name closes it and returns to the sign-in, and the demo account stays', async () => {

@@ -12,6 +12,7 @@ import { useChange } from '../../shell/use-change.ts'
 import { AnchorButton, Button } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
 import { Checkbox, Segmented, TextField } from '../../ui/field.tsx'
+import { FormDialog } from '../../ui/form-dialog.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
@@ -167,8 +168,6 @@ function Appearance() {
 
 function Passkeys({ session, account }: { session: Session; account: Account }) {
   const add = useChange(() => addPasskey(), 'Passkey added.')
-  const remove = useChange((id: string) => call('removePasskey', { parameters: { id } }), 'Passkey removed.')
-  const error = add.error ?? remove.error
   return (
     <Panel
       title="Passkeys"
@@ -192,19 +191,21 @@ function Passkeys({ session, account }: { session: Session; account: Account }) 
                 since <Time at={added_at} show="day" />
               </span>
             </span>
-            <Button small variant="quiet" onClick={() => remove.mutate(id)} busy={remove.isPending}>
-              Remove<span className="sr-only"> {name}</span>
-            </Button>
+            <RemoveButton name={name} what="passkey" remove={() => call('removePasskey', { parameters: { id } })}>
+              <p>
+                You can no longer sign in with {name}, added <Time at={added_at} />. A new passkey can confirm a
+                withdrawal address only after a waiting period.
+              </p>
+            </RemoveButton>
           </li>
         ))}
       </ul>
-      {error !== null && <ErrorPanel error={error} />}
+      {add.error !== null && <ErrorPanel error={add.error} />}
     </Panel>
   )
 }
 
 function Wallets({ account }: { account: Account }) {
-  const remove = useChange((address: string) => call('removeWallet', { parameters: { address } }), 'Wallet removed.')
   return (
     <Panel title="Wallets" actions={<AddWallet />}>
       {account.wallets.length === 0 && (
@@ -214,14 +215,46 @@ function Wallets({ account }: { account: Account }) {
         {account.wallets.map(({ address }) => (
           <li key={address} className="flex items-center justify-between gap-4">
             <CopyableId id={address} label="address" short />
-            <Button small variant="quiet" onClick={() => remove.mutate(address)} busy={remove.isPending}>
-              Remove<span className="sr-only"> {address}</span>
-            </Button>
+            <RemoveButton name={address} what="wallet" remove={() => call('removeWallet', { parameters: { address } })}>
+              <p>
+                You can no longer sign in with <span className="num">{address}</span>. If you add it again, it can
+                confirm a withdrawal address only after a waiting period.
+              </p>
+            </RemoveButton>
           </li>
         ))}
       </ul>
-      {remove.error !== null && <ErrorPanel error={remove.error} />}
     </Panel>
+  )
+}
+
+/** Asks first: a removal cannot be undone. What is added again counts as new. */
+function RemoveButton({
+  name,
+  what,
+  remove,
+  children,
+}: {
+  name: string
+  what: 'passkey' | 'wallet'
+  remove: () => Promise<unknown>
+  children: ReactNode
+}) {
+  const [isAsking, setIsAsking] = useState(false)
+  const close = () => setIsAsking(false)
+  const title = `Remove ${what}`
+  const change = useChange(() => remove().then(close), `${what === 'passkey' ? 'Passkey' : 'Wallet'} removed.`)
+  return (
+    <>
+      <Button small variant="quiet" onClick={() => setIsAsking(true)}>
+        Remove<span className="sr-only"> {name}</span>
+      </Button>
+      {isAsking && (
+        <FormDialog title={title} action={title} variant="danger" change={change} onClose={close}>
+          {children}
+        </FormDialog>
+      )}
+    </>
   )
 }
 
