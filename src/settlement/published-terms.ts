@@ -87,7 +87,7 @@ class OtherContractError extends OperatorError {
 class OtherSellerError extends OperatorError {
   constructor(seller: Address, known: Address, open: number) {
     super(
-      `The seller would be ${seller}, but ${open} payments to the seller ${known} are open. Start with the previous SELLER_ADDRESS, run penny audit --freeze and change the seller when no payment is open (docs/guides/production.md).`,
+      `The seller would be ${seller}, but payments to the seller ${known} are still open (${open}). Start with the previous SELLER_ADDRESS, run penny audit --freeze and change the seller when no payment is open (docs/guides/production.md).`,
     )
   }
 }
