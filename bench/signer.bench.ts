@@ -63,7 +63,7 @@ async function measure(dataDir: string, pid: number, checkEvery: number) {
           sequence: BigInt(sequence),
         })
       })
-      const outcomes = await signer.signAuthorizations(batch)
+      const outcomes = await signer.signEach(batch)
       signed += outcomes.length
     }
   }

@@ -55,9 +55,7 @@ for (let done = 0; done < count; done += sampleSize) {
   }
   if ((done / sampleSize) % 10 === 0) console.log(`${done + requests.length} requests`)
 }
-const [honest] = await signer.signAuthorizations([
-  transferRequest('authorization', { account: accountsOfRequests[0]! }),
-])
+const [honest] = await signer.signEach([transferRequest('authorization', { account: accountsOfRequests[0]! })])
 socket.destroy()
 signer[Symbol.dispose]()
 await child.stop()

@@ -72,7 +72,7 @@ test('the payment has the shape of x402 version 2, as Circle’s gateway wants i
     onFault: assert.ifError,
   })
   const authorization = authorizationOf(payment, payTerms) as Authorization
-  const [outcome] = await signer.signAuthorizations([authorization])
+  const [outcome] = await signer.signEach([authorization])
   assert.ok(outcome !== undefined && 'signature' in outcome)
   const requirements = paymentRequirements(authorization, payTerms)
   assert.deepEqual(requirements, {
@@ -107,7 +107,7 @@ test('the account can be recovered from a payload', async (t) => {
         payTerms,
       ) as Authorization
       assert.equal(authorizationDigest(authorization).length, 32)
-      const [outcome] = await signer.signAuthorizations([authorization])
+      const [outcome] = await signer.signEach([authorization])
       assert.ok(outcome !== undefined && 'signature' in outcome)
       const { accepted, payload } = paymentPayload(authorization, outcome.signature, payTerms, resource)
       const { from, to, value: amount, validAfter, validBefore, nonce: bytes } = payload.authorization

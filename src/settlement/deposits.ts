@@ -394,7 +394,7 @@ async function sendSweep(parts: DepositParts, sweep: Sweep): Promise<boolean> {
     nonce: nonceOf('deposit', accountId, terms.epoch, sequence),
   }
   const request = { account: accountId, epoch: terms.epoch, sequence, domain: usdcDomain, message }
-  const signature = await signer.signDeposit({ operation: 'deposit', ...request })
+  const signature = await signer.sign({ operation: 'deposit', ...request })
   const call = depositCall(terms.usdcAddress, terms.gatewayWallet, { message, signature })
   const signed = await sender.sign(call).catch(unlessRefused)
   if (signed === undefined) {

@@ -82,7 +82,7 @@ async function submit(parts: WithdrawParts, payout: Payout): Promise<void> {
   const signature: Hex =
     state === 'sent' && payout.signature !== undefined
       ? payout.signature
-      : await signer.signPayout({ operation: 'payout', payout: id, intent })
+      : await signer.sign({ operation: 'payout', payout: id, intent })
   // Recorded before the call: from here on the payout may be paid, whatever the call returns. The same salt makes a retry the same
   // intent. If the payout has ended in the meantime, it is not submitted: its money may already belong to another payout.
   if (!(await advancePayout(database, payout, { state: 'sent', signature }))) return

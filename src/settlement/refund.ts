@@ -52,7 +52,7 @@ async function findAtGateway({ gatewayClient, terms }: SubmitParts, refund: Refu
 async function submitRefund(parts: SubmitParts, refund: Refund): Promise<void> {
   const { database, signer, gatewayClient, terms, resource, failpoint, onAlarm } = parts
   const request = requestOf(refund, terms)
-  const signature = await signer.signRefund(request)
+  const signature = await signer.sign(request)
   if (!(await advanceWithdrawal(database, refund, { state: 'sent' }))) return
   failpoint('before_refund')
   const accepted = paymentRequirementsOf(terms, request.message.to, request.message.value)

@@ -10,8 +10,7 @@ import {
 } from '../ledger/payments.ts'
 import type { SettlementFailpoint } from '../process/failpoints.ts'
 import type { Hex } from '../receipts/hex.ts'
-import type { Signer, SigningOutcome } from '../signer/signer.ts'
-import { SigningRefusedError } from '../signer/signing-request.ts'
+import type { Signer } from '../signer/signer.ts'
 import { isWindowUsable } from '../signer/signing-terms.ts'
 import {
   type Authorization,
@@ -46,7 +45,7 @@ export async function submitPayments(parts: SubmitParts): Promise<number> {
   const { missing, present } = await findMissing(parts, toTransfer)
   news.push(...present)
   const authorizations = missing.map((payment) => authorizationOf(payment, parts.terms))
-  const outcomes = await sign(parts, authorizations)
+  const outcomes = await parts.signer.signEach(authorizations)
   parts.failpoint('after_sign')
   const signed: SignedPayment[] = []
   for (const [index, payment] of missing.entries()) {
@@ -149,29 +148,6 @@ async function findMissing(
     } else missing.push(payment)
   })
   return { missing, present }
-}
-
-async function sign(
-  { signer }: SubmitParts,
-  requests: readonly (Authorization | Return)[],
-): Promise<readonly SigningOutcome[]> {
-  const payments = requests.filter((request) => request.operation === 'authorization')
-  const outcomes = new Map<Authorization | Return, SigningOutcome>()
-  for (const [index, outcome] of (await signer.signAuthorizations(payments)).entries())
-    outcomes.set(payments[index]!, outcome)
-  for (const request of requests) {
-    if (request.operation === 'return') outcomes.set(request, await signReturn(signer, request))
-  }
-  return requests.map((request) => outcomes.get(request)!)
-}
-
-async function signReturn(signer: Signer, request: Return): Promise<SigningOutcome> {
-  try {
-    return { signature: await signer.signReturn(request) }
-  } catch (error) {
-    if (error instanceof SigningRefusedError) return { refusal: error }
-    throw error
-  }
 }
 
 type SignedPayment = {

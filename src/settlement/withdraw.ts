@@ -63,8 +63,7 @@ async function submit(parts: WithdrawParts, withdrawal: Withdrawal): Promise<voi
   const { accountId: account, id } = withdrawal
   // A withdrawal that may have been submitted is submitted again unchanged, even if the owner has changed. Otherwise it is signed now.
   const submitted = withdrawal.state === 'sent' ? (withdrawal.signature as Hex | undefined) : undefined
-  const signature =
-    submitted ?? (await signer.signWithdrawal({ operation: 'withdrawal', account, withdrawal: id, intent }))
+  const signature = submitted ?? (await signer.sign({ operation: 'withdrawal', account, withdrawal: id, intent }))
   await keepWithdrawalSignature(database, withdrawal, signature)
   // Recorded before the call: from here on the withdrawal may be paid, whatever the call returns. The same salt makes a retry the same
   // intent. If the withdrawal has ended in the meantime, it is not submitted: its money is back in the balance.

@@ -42,13 +42,13 @@ test('the signer process gives the signatures that the keys give, whatever they 
   assert.equal(ready.relayer, keys.ofRole('relayer').address)
   assert.equal(await signer.addressOf(account), await here.addressOf(account))
   const batch = authorizations(100)
-  assert.deepEqual(await signer.signAuthorizations(batch), await here.signAuthorizations(batch))
+  assert.deepEqual(await signer.signEach(batch), await here.signEach(batch))
   const [giveBack, deposit] = [transferRequest('return', { account }), transferRequest('deposit', { account })]
-  assert.equal(await signer.signReturn(giveBack), await here.signReturn(giveBack))
-  assert.equal(await signer.signDeposit(deposit), await here.signDeposit(deposit))
+  assert.equal(await signer.sign(giveBack), await here.sign(giveBack))
+  assert.equal(await signer.sign(deposit), await here.sign(deposit))
   const withdrawal = withdrawalRequest(account, randomUUID())
   for (const either of [signer, here]) await either.registerOwner(account, ownerAddress, true)
-  assert.equal(await signer.signWithdrawal(withdrawal), await here.signWithdrawal(withdrawal))
+  assert.equal(await signer.sign(withdrawal), await here.sign(withdrawal))
 })
 
 test('refunds count against the payout limits, not against the limits of payments to the seller', async (t) => {
@@ -56,10 +56,10 @@ test('refunds count against the payout limits, not against the limits of payment
   const hourlyLimits = { authorizations: { accountMax: '1000', totalMax: '1000' }, payingOut: most, refills: most }
   const { signer } = await startSigner(t, {}, { hourlyLimits })
   await signer.registerOwner(account, ownerAddress, true)
-  await signer.signReturn(transferRequest('return', { account, value: payOutMax }))
-  await signer.signWithdrawal(withdrawalRequest(account, randomUUID(), payOutMax))
+  await signer.sign(transferRequest('return', { account, value: payOutMax }))
+  await signer.sign(withdrawalRequest(account, randomUUID(), payOutMax))
   const above = transferRequest('return', { account, sequence: 1n, value: payOutMax + 1n })
-  await assert.rejects(signer.signReturn(above), { reason: 'value_out_of_range' })
+  await assert.rejects(signer.sign(above), { reason: 'value_out_of_range' })
 })
 
 test('only its own user reaches the signer, and nothing it writes holds a key', async (t) => {
@@ -82,22 +82,22 @@ test('a signer killed in the middle of its work is restarted, and every signatur
   const { signer, ready } = await startSigner(t)
   const here = createSigner({ ask: askCustodian(createCustodian(t)), onFault: assert.ifError, checkEvery: 1_000 })
   const batch = authorizations(20 * batchMax)
-  const outcomes = batch.map((request) => signer.signAuthorizations([request]))
+  const outcomes = batch.map((request) => signer.signEach([request]))
   await outcomes[batchMax]
   process.kill(ready.pid, 'SIGKILL')
-  assert.deepEqual((await Promise.all(outcomes)).flat(), await here.signAuthorizations(batch))
+  assert.deepEqual((await Promise.all(outcomes)).flat(), await here.signEach(batch))
 })
 
 test('a signer that hangs is given up after the wait, and asked again when it is back', async (t) => {
   const { signer, ready } = await startSigner(t, { waitMsMax: 200, silentMsMax: 100 })
-  await untilAnswered(() => signer.signAuthorizations(authorizations(1)))
+  await untilAnswered(() => signer.signEach(authorizations(1)))
   process.kill(ready.pid, 'SIGSTOP')
   try {
-    await assert.rejects(signer.signAuthorizations(authorizations(40)), SignerUnavailableError)
+    await assert.rejects(signer.signEach(authorizations(40)), SignerUnavailableError)
   } finally {
     process.kill(ready.pid, 'SIGCONT')
   }
-  const outcomes = await untilAnswered(() => signer.signAuthorizations(authorizations(40)))
+  const outcomes = await untilAnswered(() => signer.signEach(authorizations(40)))
   assert.ok(outcomes.every((outcome) => 'signature' in outcome))
 })
 
@@ -111,7 +111,7 @@ test('of thousands of requests against the policy sent to its socket the signer 
   const answer = await readBatches(socket, 64)
   assert.equal(answer.match(/"refusal"/g)?.length, requests.length, `seed ${seed}`)
   assert.doesNotMatch(answer, /signature|[0-9a-f]{128}/, `seed ${seed}`)
-  const [outcome] = await signer.signAuthorizations(authorizations(1))
+  const [outcome] = await signer.signEach(authorizations(1))
   assert.ok(outcome !== undefined && 'signature' in outcome)
 })
 
@@ -134,7 +134,7 @@ test('a client that sends garbage is disconnected, and others are not affected',
     socket.end(line)
     assert.equal(await text(socket).catch(() => ''), '', line.slice(0, 30))
   }
-  const [outcome] = await signer.signAuthorizations(authorizations(1))
+  const [outcome] = await signer.signEach(authorizations(1))
   assert.ok(outcome !== undefined && 'signature' in outcome)
 })
 
@@ -179,7 +179,7 @@ test('a second signer on the same folder does not start', async (t) => {
   const { code, said } = await failToStart(signerSettings(dataDir))
   assert.equal(code, 1)
   assert.match(said, /^Another signer runs on .+$/)
-  const [outcome] = await signer.signAuthorizations(authorizations(1))
+  const [outcome] = await signer.signEach(authorizations(1))
   assert.ok(outcome !== undefined && 'signature' in outcome)
 })
 

@@ -24,16 +24,16 @@ test('every operation is signed, and a refused one does not affect the others of
   const batch = [1n, limits.authorizationMax + 1n, 2n].map((value, index) =>
     transferRequest('authorization', { account, value, sequence: BigInt(index) }),
   )
-  const outcomes = await signer.signAuthorizations(batch)
+  const outcomes = await signer.signEach(batch)
   assert.deepEqual(
     outcomes.map((outcome) => ('refusal' in outcome ? outcome.refusal.reason : 'signed')),
     ['signed', 'value_out_of_range', 'signed'],
   )
-  assert.match(await signer.signReturn(transferRequest('return', { account })), /^0x[0-9a-f]{130}$/)
-  assert.match(await signer.signDeposit(transferRequest('deposit', { account })), /^0x[0-9a-f]{130}$/)
+  assert.match(await signer.sign(transferRequest('return', { account })), /^0x[0-9a-f]{130}$/)
+  assert.match(await signer.sign(transferRequest('deposit', { account })), /^0x[0-9a-f]{130}$/)
   assert.equal((await signer.registerOwner(account, ownerAddress, true)).address, ownerAddress)
-  assert.match(await signer.signWithdrawal(withdrawalRequest(account, randomUUID())), /^0x[0-9a-f]{130}$/)
-  await assert.rejects(signer.signWithdrawal(withdrawalRequest(other, randomUUID())), SigningRefusedError)
+  assert.match(await signer.sign(withdrawalRequest(account, randomUUID())), /^0x[0-9a-f]{130}$/)
+  await assert.rejects(signer.sign(withdrawalRequest(other, randomUUID())), SigningRefusedError)
 })
 
 // A signer with wrong keys or broken memory must not be able to make us submit its answers.
@@ -59,8 +59,8 @@ test('an implausible answer is rejected, and so is every later one', async (t) =
     const faults: Error[] = []
     const scripted = [answer, { signature }] as SigningAnswer[]
     const signer = createSigner({ ask: async () => scripted.shift()!, onFault: (error) => faults.push(error) })
-    await assert.rejects(signer.signAuthorizations([request]), SignerFaultError, JSON.stringify(answer))
-    await assert.rejects(signer.signAuthorizations([request]), SignerFaultError)
+    await assert.rejects(signer.signEach([request]), SignerFaultError, JSON.stringify(answer))
+    await assert.rejects(signer.signEach([request]), SignerFaultError)
     await assert.rejects(signer.addressOf(account), SignerFaultError)
     assert.equal(faults.length, 1)
   }
@@ -72,7 +72,7 @@ test('requests sent before a fault was found are not trusted after it', async (t
     honest('account' in request && request.account === other ? transferRequest('authorization', { account }) : request)
   const signer = createSigner({ ask: liar, onFault() {} })
   const outcomes = await Promise.allSettled(
-    [other, account].map((id) => signer.signAuthorizations([transferRequest('authorization', { account: id })])),
+    [other, account].map((id) => signer.signEach([transferRequest('authorization', { account: id })])),
   )
   assert.deepEqual(
     outcomes.map((outcome) => outcome.status === 'rejected' && outcome.reason instanceof SignerFaultError),
@@ -87,7 +87,7 @@ test('a withdrawal signed by another key is rejected', async (t) => {
     await honest({ operation: 'owner', account: id, owner: ownerAddress, immediate: true })
   const wrong = await honest(withdrawalRequest(other, randomUUID()))
   const signer = createSigner({ ask: async () => wrong, onFault() {} })
-  await assert.rejects(signer.signWithdrawal(withdrawalRequest(account, randomUUID())), SignerFaultError)
+  await assert.rejects(signer.sign(withdrawalRequest(account, randomUUID())), SignerFaultError)
 })
 
 test('an owner or an address that was not requested is rejected', async () => {
@@ -111,7 +111,7 @@ test('where only one signature in n is checked, a signer that lies is found out 
     return honest(asked <= 5 ? request : transferRequest('authorization', { account: other }))
   }
   const signer = createSigner({ ask: liar, checkEvery: 4, onFault() {} })
-  const sign = () => signer.signAuthorizations([transferRequest('authorization', { account })])
+  const sign = () => signer.signEach([transferRequest('authorization', { account })])
   for (let index = 0; index < 5; index += 1) await sign()
   await assert.rejects(async () => {
     for (let index = 0; index < 4; index += 1) await sign()
@@ -123,8 +123,8 @@ test('signatures of anything but payments are all checked, also where only one p
   const liar: AskSigner = (request) =>
     honest(request.operation === 'deposit' ? transferRequest('deposit', { account: other }) : request)
   const signer = createSigner({ ask: liar, checkEvery: 100, onFault() {} })
-  await signer.signAuthorizations([transferRequest('authorization', { account })])
-  await assert.rejects(signer.signDeposit(transferRequest('deposit', { account })), SignerFaultError)
+  await signer.signEach([transferRequest('authorization', { account })])
+  await assert.rejects(signer.sign(transferRequest('deposit', { account })), SignerFaultError)
 })
 
 test('an unreachable signer is not a fault: requests can be retried', async (t) => {
@@ -136,8 +136,8 @@ test('an unreachable signer is not a fault: requests can be retried', async (t) 
   }
   const signer = createSigner({ ask, onFault: assert.ifError })
   const request = transferRequest('authorization', { account })
-  await assert.rejects(signer.signAuthorizations([request]), SignerUnavailableError)
+  await assert.rejects(signer.signEach([request]), SignerUnavailableError)
   isAway = false
-  const [outcome] = await signer.signAuthorizations([request])
+  const [outcome] = await signer.signEach([request])
   assert.ok(outcome !== undefined && 'signature' in outcome)
 })

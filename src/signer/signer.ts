@@ -23,13 +23,9 @@ import { burnIntentDigest, transferDigest } from './typed-data.ts'
  */
 export type Signer = {
   addressOf(account: string): Promise<Address>
+  sign(request: SignatureRequest): Promise<Hex>
   /** One outcome per request, in order: one refusal does not affect the others. */
-  signAuthorizations(batch: readonly TransferRequest<'authorization'>[]): Promise<readonly SigningOutcome[]>
-  signReturn(request: TransferRequest<'return'>): Promise<Hex>
-  signRefund(request: TransferRequest<'refund'>): Promise<Hex>
-  signDeposit(request: TransferRequest<'deposit'>): Promise<Hex>
-  signWithdrawal(request: WithdrawalRequest): Promise<Hex>
-  signPayout(request: PayoutRequest): Promise<Hex>
+  signEach(batch: readonly SignatureRequest[]): Promise<readonly SigningOutcome[]>
   /** Signs with the issuer's key, under the receipts' domain. */
   signReceipt(structHash: Hex): Promise<Hex>
   /** Registers where the account's withdrawals may go; the result says from when on. `immediate` is explained at `OwnerRequest`. */
@@ -101,13 +97,9 @@ export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): S
       addresses.set(account, address)
       return address
     },
-    signAuthorizations: (batch) =>
+    sign,
+    signEach: (batch) =>
       Promise.all(batch.map((request) => sign(request).then((signature) => ({ signature }), toRefusal))),
-    signReturn: sign,
-    signRefund: sign,
-    signDeposit: sign,
-    signWithdrawal: sign,
-    signPayout: sign,
     signReceipt: (structHash) => askFor({ operation: 'receipt', structHash }, (answer) => field(answer, 'signature')),
     registerOwner: (account, owner, immediate) =>
       askFor({ operation: 'owner', account, owner, immediate }, (answer) => readOwner(field(answer, 'owner'), owner)),

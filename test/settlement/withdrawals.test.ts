@@ -239,7 +239,7 @@ test('a withdrawal that ended after it was read is not submitted: it would be pa
     }
     const signer: Signer = {
       ...parts.signer,
-      signWithdrawal: async (request) => end().then(() => parts.signer.signWithdrawal(request)),
+      sign: async (request) => end().then(() => parts.signer.sign(request)),
     }
     bench.gateway.calls.length = 0
     await advanceWithdrawals({ ...parts, signer })
@@ -260,7 +260,7 @@ test('a withdrawal that another process has submitted is not given back by one t
   const [reached, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   const signer: Signer = {
     ...parts.signer,
-    async signWithdrawal() {
+    async sign() {
       reached.resolve()
       await go.promise
       throw new SigningRefusedError('wrong_intent', 'the owner has changed')
@@ -634,9 +634,9 @@ test('a payout that ended after it was read is not submitted', async () => {
   const id = await requestPayout(database, fromAtomic(1_000n), payoutAddress, read)
   const signer: Signer = {
     ...parts.signer,
-    async signPayout(request) {
+    async sign(request) {
       await database.query(`update payouts set state = 'failed', reason = 'by hand' where id = $1`, [id])
-      return parts.signer.signPayout(request)
+      return parts.signer.sign(request)
     },
   }
   bench.gateway.calls.length = 0
