@@ -217,6 +217,7 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/watched-accounts.ts': [2, 'one look for all accounts with a live view; job: watches that are over'],
   'ledger/wallet-accounts.ts': [1, 'by the address of a wallet, which tells no partition'],
   'ledger/x402-payments.ts': [3, 'jobs: payments whose outcome is open, and by the ids of the gateway'],
+  'settlement/published-terms.ts': [1, 'whether any payment to another seller is open, at the start'],
   'settlement/solvency.ts': [2, 'compares all accounts with the chain'],
   'webhooks/deliverer.ts': [1, 'job: endpoints for which there is something to send'],
 }

@@ -251,7 +251,9 @@ test('a ledger of another contract, master key or seller is refused in one line,
     { MASTER_KEY: 'ab'.repeat(32) },
     /^penny: The master key is not the one of this ledger: .* MASTER_KEY_FILE/,
   )
-  const seller = new RegExp(`^penny: The seller would be ${terms.seller}, but payments to the seller ${ownerAddress} are still open \\(1\\)`)
+  const seller = new RegExp(
+    `^penny: The seller would be ${terms.seller}, but payments to the seller ${ownerAddress} are still open \\(1\\)`,
+  )
   await start({ SELLER_ADDRESS: terms.seller }, seller)
   const service = penny.spawn(['start'], right)
   const exited = once(service, 'exit')
