@@ -3,10 +3,13 @@ import { Agent, type IncomingMessage, request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { chatBody } from './parts/chat-body.ts'
 import { beChild } from './parts/child.ts'
+import { pacedModel } from './parts/paced-model.ts'
 
-// The hostile account of the hostile bench, in its own process: every request that costs it nothing, on 100 connections.
+// A hostile account of the hostile bench, in its own process, on 100 connections: every request that costs it nothing, or those that cost
+// little.
 
 export type HostileOrder = {
+  readonly attacks: keyof typeof attacks
   /** Ends in /v1. */
   readonly baseUrl: string
   readonly apiKey: string
@@ -26,9 +29,10 @@ type Attack = {
 }
 
 const longCharacters = 1_300_000
+const heldMs = 15_000
 const longBodies = Array.from({ length: 4 }, () => chatBody({ messages: [{ role: 'user', content: randomWords() }] }))
 
-const attacks: readonly Attack[] = [
+const free: readonly Attack[] = [
   {
     name: 'long prompts of random words, hung up',
     connections: 15,
@@ -65,9 +69,66 @@ const attacks: readonly Attack[] = [
   { name: 'changes of a key’s window', connections: 5, strike: changeWindow },
 ]
 
+/** A few thousand tokens: an account with half a dollar can pay for dozens. */
+const paidBodies = longBodies.map((_, time) => askingFor(randomWords(20_000), { user: `${time}` }))
+const manyNames = askingFor('Hi', Object.fromEntries(Array.from({ length: 9_000 }, (_, name) => [`name-${name}`, 1])))
+
+const paying: readonly Attack[] = [
+  {
+    name: 'the cheapest requests',
+    connections: 20,
+    strike: (order, agent) => post(order, agent, '/chat/completions', askingFor('Hi')),
+  },
+  {
+    name: 'prompts of 20 kB of random words',
+    connections: 15,
+    strike: (order, agent, time) => post(order, agent, '/chat/completions', paidBodies[time % 4]!),
+  },
+  {
+    name: 'bodies of 9,000 names',
+    connections: 10,
+    strike: (order, agent) => post(order, agent, '/chat/completions', manyNames),
+  },
+  { name: 'streams that are held open', connections: 20, strike: (order) => holdStream(order, () => {}) },
+  {
+    name: 'streams that are not read',
+    connections: 10,
+    strike: (order) => holdStream(order, (answer) => answer.pause()),
+  },
+  {
+    name: 'retries of one paid answer',
+    connections: 10,
+    strike: (order, agent) => post(order, agent, '/chat/completions', askingFor('Hi'), { 'idempotency-key': 'paid' }),
+  },
+  {
+    name: 'quotes of 20 kB of random words',
+    connections: 10,
+    strike: (order, agent, time) => post(order, agent, '/quote', paidBodies[time % 4]!),
+  },
+  {
+    name: 'pages of the log',
+    connections: 5,
+    strike: ({ baseUrl, apiKey }, agent) =>
+      send(agent, new URL('/api/requests?limit=100', baseUrl), 'GET', bearer(apiKey)),
+  },
+]
+
+const attacks = { free, paying }
+
+/** Pays for as little output as possible. */
+function askingFor(content: string, more: object = {}): string {
+  return chatBody({
+    max_tokens: 1,
+    web_search: false,
+    web_fetch: false,
+    messages: [{ role: 'user', content }],
+    ...more,
+  })
+}
+
 beChild<object, object, HostileOrder, HostileReport>(async () => ({
   ready: {},
-  answer: async (order) => Promise.all(attacks.map((attack) => run(attack, order))),
+  answer: async (order) => Promise.all(attacks[order.attacks].map((attack) => run(attack, order))),
 }))
 
 async function run({ name, connections, strike }: Attack, order: HostileOrder): Promise<HostileReport[number]> {
@@ -160,6 +221,24 @@ async function sendSlowly({ baseUrl, apiKey }: HostileOrder, agent: Agent): Prom
   }
 }
 
+/** The mock upstream answers this model a word at a time. */
+async function holdStream(
+  { baseUrl, apiKey }: HostileOrder,
+  begin: (answer: IncomingMessage) => void,
+): Promise<number> {
+  const outgoing = request(`${baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: { ...bearer(apiKey), 'content-type': 'application/json' },
+  })
+  outgoing.end(chatBody({ model: pacedModel, stream: true, max_tokens: 1_000 }))
+  const [answer] = (await once(outgoing, 'response')) as [IncomingMessage]
+  answer.resume()
+  begin(answer)
+  await Promise.race([once(answer, 'close'), sleep(heldMs)])
+  outgoing.destroy()
+  return answer.statusCode!
+}
+
 function changeWindow({ baseUrl, keyId, sessionToken }: HostileOrder, agent: Agent, time: number): Promise<number> {
   // The cookie and the origin are those of the name by which the service knows itself.
   const { origin } = new URL(baseUrl.replace('127.0.0.1', 'localhost'))
@@ -173,9 +252,9 @@ function bearer(apiKey: string): Record<string, string> {
 }
 
 /** The slowest text for a tokenizer that a person could have written. */
-function randomWords(): string {
+function randomWords(characters = longCharacters): string {
   const words: string[] = []
-  for (let length = 0; length < longCharacters; length += words.at(-1)!.length + 1) {
+  for (let length = 0; length < characters; length += words.at(-1)!.length + 1) {
     words.push(
       Math.random()
         .toString(36)

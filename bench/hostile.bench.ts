@@ -1,8 +1,11 @@
+import { randomUUID } from 'node:crypto'
 import { constants, loadavg, setPriority } from 'node:os'
 import { createKey } from '../src/identity/api-keys.ts'
 import { openSession } from '../src/identity/sessions.ts'
 import { createAccount } from '../src/ledger/accounts.ts'
 import { findViolations } from '../src/ledger/audit.ts'
+import { creditDeposit } from '../src/ledger/deposits.ts'
+import { parse } from '../src/money/usdc.ts'
 import { entryOf } from '../test/support/people.ts'
 import type { HostileOrder, HostileReport } from './hostile-crowd.ts'
 import type { HonestOrder, HonestReport } from './hostile-honest.ts'
@@ -21,21 +24,25 @@ const servingCore = 0
 const clientsCore = 1
 
 /**
- * A customer's requests, first alone and then while one account without money does everything it can on 100 connections. Their slowest
- * hundredth may take three times as long, and none may get a 503.
+ * A customer's requests, first alone, then while one account without money does everything it can on 100 connections, then beside one
+ * that has half a dollar. Their slowest hundredth may take three times as long, and none may get a 503.
  *
  * A real attacker does not run on the service's machine. So the service and PostgreSQL have one core in both phases, and the clients and
  * the mock upstream have the other one. On that core the attacker has the lowest priority: otherwise its own CPU time would delay the
  * customer's clock. Its request rates are in the result: they show how strong the attack was.
  */
 export const hostileBench: Bench = {
-  title: 'a customer beside one hostile account with 100 connections and no money',
+  title: 'a customer beside one hostile account with 100 connections, without money and with 0.50 USDC',
   async run(progress, { scale }) {
     requireTwoCores()
     await using stack = new AsyncDisposableStack()
     const mock = await startChild<object, MockReady>(new URL('./parts/mock-upstream.ts', import.meta.url), {})
     stack.defer(() => mock.stop())
-    const service = await startServiceProcess({ upstreamUrl: `${mock.ready.origin}/v1`, settles: false, accounts: 1 })
+    const service = await startServiceProcess({
+      upstreamUrl: `${mock.ready.origin}/mixed/v1`,
+      settles: false,
+      accounts: 1,
+    })
     stack.defer(() => service.stop())
     const honest = await startChild<object, object, HonestOrder, HonestReport>(
       new URL('./hostile-honest.ts', import.meta.url),
@@ -50,34 +57,39 @@ export const hostileBench: Bench = {
     service.pin(servingCore)
     pinFamilies([mock.pid, honest.pid, crowd.pid], clientsCore)
     setPriority(crowd.pid, constants.priority.PRIORITY_LOW)
-    const order = await armHostile(service)
     const [apiKey] = service.apiKeys as [string]
     const ask = (durationMs: number) => honest.ask({ baseUrl: service.baseUrl, apiKey, durationMs: durationMs * scale })
 
     await ask(warmUpMs)
     progress(`alone for ${(quietMs * scale) / 1000} s, load average ${loadavg()[0]!.toFixed(1)}`)
     const alone = await ask(quietMs)
-    progress(`attacked for ${(attackedMs * scale) / 1000} s, load average ${loadavg()[0]!.toFixed(1)}`)
-    const cpuBefore = service.cpu()
-    const [attacked, attacks] = await Promise.all([
-      ask(attackedMs),
-      crowd.ask({ ...order, durationMs: attackedMs * scale }),
-    ])
-    const cpuAfter = service.cpu()
-    progress(
-      `CPU of the service's core: web ${cpuAfter.web - cpuBefore.web} ms, PostgreSQL ${cpuAfter.postgres - cpuBefore.postgres} ms`,
-    )
+    const beside = async (attacks: HostileOrder['attacks'], balance: string) => {
+      const order = await armHostile(service, balance)
+      progress(`attacked for ${(attackedMs * scale) / 1000} s, load average ${loadavg()[0]!.toFixed(1)}`)
+      const cpuBefore = service.cpu()
+      const [attacked, reports] = await Promise.all([
+        ask(attackedMs),
+        crowd.ask({ ...order, attacks, durationMs: attackedMs * scale }),
+      ])
+      const cpuAfter = service.cpu()
+      progress(
+        `CPU of the service's core: web ${cpuAfter.web - cpuBefore.web} ms, PostgreSQL ${cpuAfter.postgres - cpuBefore.postgres} ms`,
+      )
+      return [
+        ...attacked.kinds.map((kind, index) => ({ attacker: attacks, ...compare(alone.kinds[index]!, kind) })),
+        ...reports.map(({ name, times, answers }) => ({
+          attacker: attacks,
+          attack: name,
+          times,
+          per_second: Math.round(times / ((attackedMs * scale) / 1000)),
+          answers,
+        })),
+      ]
+    }
+    const rows = [...(await beside('free', '0')), ...(await beside('paying', '0.50'))]
     const violations = await findViolations(service.database)
     if (violations.length > 0) throw new Error(`the ledger does not balance: ${JSON.stringify(violations)}`)
-    return [
-      ...attacked.kinds.map((kind, index) => compare(alone.kinds[index]!, kind)),
-      ...attacks.map(({ name, times, answers }) => ({
-        attack: name,
-        times,
-        per_second: Math.round(times / ((attackedMs * scale) / 1000)),
-        answers,
-      })),
-    ]
+    return rows
   },
 }
 
@@ -96,9 +108,11 @@ function compare(alone: Kind, attacked: Kind) {
   }
 }
 
-/** An account without money, with a key and a session. */
-async function armHostile({ database, baseUrl }: ServiceProcess): Promise<Omit<HostileOrder, 'durationMs'>> {
+/** An account with a key and a session. */
+async function armHostile({ database, baseUrl }: ServiceProcess, balance: string) {
   const { id: accountId, partition } = await createAccount(database, 'hostile', 1)
+  const amount = parse(balance)
+  if (amount > 0n) await creditDeposit(database, { id: randomUUID(), partition, accountId, amount, source: 'bench' })
   const { secret, id: keyId } = await createKey(database, { partition, accountId, name: 'hostile' })
   const { token } = await openSession(database, await entryOf(database, { partition, accountId }), 'wallet', 'bench')
   return { baseUrl, apiKey: secret, keyId, sessionToken: token }

@@ -2,10 +2,10 @@
  * Compiles the contracts with the compiler from npm and writes what the service needs of them into `generated/`: interface and
  * bytecode, as typed modules. Needs no network and no Hardhat. `test/contracts.test.ts` compares them with Hardhat's.
  */
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
-import { compilerSettings, compilerVersion, contractNames } from './compiler.ts'
+import { compilerSettings, compilerVersion, contractNames, resolveImport } from './compiler.ts'
 
 type CompiledContract = {
   abi: object[]
@@ -35,7 +35,7 @@ function compile(): (name: string) => CompiledContract {
 
   const input = {
     language: 'Solidity',
-    sources: Object.fromEntries(contractNames.map((name) => [sourceOf(name), { content: read(sourceOf(name)) }])),
+    sources: Object.fromEntries(contractNames.map((name) => [sourceOf(name), contentOf(sourceOf(name))])),
     settings: {
       ...compilerSettings,
       outputSelection: {
@@ -54,21 +54,14 @@ function compile(): (name: string) => CompiledContract {
   }
 }
 
-/** Sources go by their path within this folder, so that the bytecode does not depend on where the folder is. */
+function contentOf(source: string): { content: string } {
+  const found = resolveImport(source)
+  if ('error' in found) throw new CompilationError([found.error])
+  return { content: found.contents }
+}
+
 function sourceOf(name: string): string {
   return `src/${name}.sol`
-}
-
-function read(source: string): string {
-  return readFileSync(join(folder, source), 'utf8')
-}
-
-function resolveImport(path: string): { contents: string } | { error: string } {
-  try {
-    return { contents: path.startsWith('src/') ? read(path) : readFileSync(require.resolve(path), 'utf8') }
-  } catch (error) {
-    return { error: String(error) }
-  }
 }
 
 function render(name: string, contract: CompiledContract): string {

@@ -38,19 +38,23 @@ test('payments are settled only to the gateway’s payees and from them', async 
     const verified = await ask(url, '/v1/x402/verify', foreign, authorization)
     assert.deepEqual([verified.body.isValid, verified.body.invalidReason], [false, 'payee_not_allowed'])
   }
-  const paid = await ask(url, '/v1/x402/settle', await paymentBody(bench.wallet, payer), nobody)
-  const returned = await ask(url, '/v1/x402/settle', await paymentBody(bench.wallet, seller, { to: payer.address }))
+  const paid = await ask(url, '/v1/x402/settle', await paymentBody(bench.wallet, payer, { value: 2_000n }), nobody)
+  const returned = await ask(
+    url,
+    '/v1/x402/settle',
+    await paymentBody(bench.wallet, seller, { to: payer.address, value: 2_000n }),
+  )
   for (const { body } of [paid, returned]) assert.equal((await ended(url, body.transaction)).status, 'completed')
   assert.equal(await onChain(bench, payer.address), 10_000n)
   assert.equal(await onChain(bench, stranger.address), 0n)
 })
 
-test('payments below 0.001 USDC, about their gas, need the token', async (t) => {
+test('payments below 0.002 USDC, the most that their gas costs, need the token', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start()
   await deposit(bench, payer, 10_000n)
   await untilBalance(url, payer.address, '0.01')
-  const dust = await paymentBody(bench.wallet, payer, { value: 999n })
+  const dust = await paymentBody(bench.wallet, payer, { value: 1_999n })
   const refused = await ask(url, '/v1/x402/settle', dust, nobody)
   assert.deepEqual([refused.status, refused.body.errorReason], [400, 'amount_too_small'])
   assert.equal((await ask(url, '/v1/x402/settle', dust, 'Bearer wrong')).status, 401)

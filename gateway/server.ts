@@ -86,8 +86,8 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const pool = { url, poolMax, applicationName: 'penny-gateway' }
   const database = await openUsable(pool, outside, (opened) => migrate(opened, gatewayMigrations))
   try {
-    const node = new ChainNode(options.chainRpcUrl)
-    const terms = await bindTerms(options, database, node)
+    const terms = await bindTerms(options, database)
+    const node = new ChainNode(options.chainRpcUrl, { chainId: terms.chainId })
     return await compose(options, { terms, node, database, url })
   } catch (error) {
     await database.close()
@@ -95,16 +95,16 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   }
 }
 
-async function bindTerms(options: GatewayOptions, database: Database, node: ChainNode): Promise<GatewayTerms> {
-  const chainId = options.chainId ?? (await readIdentity(database))?.chainId ?? (await askChainId(options, node))
+async function bindTerms(options: GatewayOptions, database: Database): Promise<GatewayTerms> {
+  const chainId = options.chainId ?? (await readIdentity(database))?.chainId ?? (await askChainId(options))
   const terms = gatewayTerms(chainId, options.usdcAddress, options.gatewayWalletAddress)
   await bindChain(database, terms, BigInt(options.firstBlock ?? 0))
   return terms
 }
 
 /** Needed only at the first start: afterwards the database knows it. */
-function askChainId({ chainRpcUrl }: GatewayOptions, node: ChainNode): Promise<number> {
-  return node.chainId().catch((error: unknown) => {
+function askChainId({ chainRpcUrl }: GatewayOptions): Promise<number> {
+  return new ChainNode(chainRpcUrl).chainId().catch((error: unknown) => {
     throw new UnusableSettingError('CHAIN_RPC_URL', reasonOf(error, chainRpcUrl), 'Check the URL and its key.', error)
   })
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { keccak256, toHex } from 'viem'
 import { settlementGatewayAbi } from '../contracts/generated/SettlementGateway.abi.ts'
-import { databaseExamples } from '../test/support/examples.ts'
+import { exampleCount } from '../test/support/examples.ts'
 import {
   type AnswerBody,
   account,
@@ -22,7 +22,7 @@ import { publicClient } from '../test/support/sandbox-chain.ts'
 import { untilFits } from '../test/support/until.ts'
 
 /** In rounds of a hundred. */
-const paymentCount = 100 * databaseExamples(10)
+const paymentCount = 100 * exampleCount('SETTLE_HUNDREDS', { short: 3, full: 10 })
 
 test('a payment is accepted immediately, settled on chain, and found by id and by payer and nonce', async (t) => {
   const bench = await openBench(t)

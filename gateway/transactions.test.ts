@@ -189,7 +189,7 @@ test('a relayer without gas loses nothing: payments wait until it has some', asy
   const id = await settle(url, await paymentBody(bench.wallet, payer))
   await untilAlarm(bench, 'relayer_without_gas')
   assert.equal((await transferOf(url, id)).status, 'received')
-  await bench.chain.admin.fundGas(poor.address, 1_000_000n)
+  await bench.chain.admin.giveUsdc(poor.address, 1_000_000n)
   assert.equal((await ended(url, id)).status, 'completed')
 })
 
@@ -245,6 +245,6 @@ async function appointRelayer({ chain, wallet }: GatewayBench, name: string): Pr
   const { address } = account(name)
   const setRelayer = { abi: settlementGatewayAbi, functionName: 'setRelayer', args: [address, true] } as const
   await sendCall(chain, relayer, wallet, encodeFunctionData(setRelayer))
-  await chain.admin.fundGas(address, 1_000_000n)
+  await chain.admin.giveUsdc(address, 1_000_000n)
   return keccak256(Buffer.from(name))
 }

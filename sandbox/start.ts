@@ -20,7 +20,7 @@ export type SandboxSettings = {
   /** Undefined: the search is a real one, or there is none. */
   readonly search: { readonly port: number } | undefined
   /** Undefined: the chain is a real one. */
-  readonly chain: { readonly port: number; readonly gatewayOperator: Address } | undefined
+  readonly chain: { readonly port: number; readonly gatewayOperator: Address; readonly isPublic: boolean } | undefined
 }
 
 export type SandboxReady = {
@@ -64,7 +64,7 @@ async function start(settings: SandboxSettings): Promise<SandboxReady> {
 
 async function startChain(
   { host, dataDir }: SandboxSettings,
-  { port, gatewayOperator }: NonNullable<SandboxSettings['chain']>,
+  { port, gatewayOperator, isPublic }: NonNullable<SandboxSettings['chain']>,
   model: ModelTrouble | undefined,
 ): Promise<SandboxChain> {
   const folder = join(dataDir, 'chain')
@@ -76,6 +76,7 @@ async function startChain(
     chainId: sandboxChainId,
     contracts: sandboxContracts(gatewayOperator),
     gasHolders: [gatewayOperator],
+    isPublic,
     onFailure: (error) => {
       console.error(error)
       process.exit(1)

@@ -72,16 +72,17 @@ export type ErrorDetails = {
 }
 
 /** An expected error, with a message for the customer. Any other error is a bug. */
-export abstract class ServiceError extends Error {
-  abstract readonly code: ErrorCode
+export class ServiceError extends Error {
+  readonly code: ErrorCode
   readonly param: string | undefined
   readonly extra: Readonly<Record<string, string | number | null>> | undefined
   readonly retryAfterMs: number | undefined
   readonly headers: Readonly<Record<string, string>> | undefined
 
-  constructor(message: string, details: ErrorDetails = {}) {
+  constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
     super(message, details.cause === undefined ? undefined : { cause: details.cause })
     this.name = new.target.name
+    this.code = code
     this.param = details.param
     this.extra = details.extra
     this.retryAfterMs = details.retryAfterMs
@@ -91,9 +92,8 @@ export abstract class ServiceError extends Error {
 
 /** Load shedding, before anything was held. */
 export class OverloadedError extends ServiceError {
-  readonly code = 'overloaded'
   constructor(reason = 'The service is at its limit.') {
-    super(`${reason} Nothing was held; try again in a moment.`, { retryAfterMs: 1000 })
+    super('overloaded', `${reason} Nothing was held; try again in a moment.`, { retryAfterMs: 1000 })
   }
 }
 
@@ -139,8 +139,12 @@ export function withoutKeys(text: string): string {
 const secretLengthMin = 6
 
 function secretsIn(address: string | undefined): readonly string[] {
-  const url = address === undefined ? null : URL.parse(address)
-  if (url === null) return []
-  const parts = [url.username, url.password, ...url.pathname.split('/'), ...url.searchParams.values()]
+  const urls = (address ?? '').split(',').flatMap((each) => URL.parse(each.trim()) ?? [])
+  const parts = urls.flatMap((url) => [
+    url.username,
+    url.password,
+    ...url.pathname.split('/'),
+    ...url.searchParams.values(),
+  ])
   return parts.filter(({ length }) => length >= secretLengthMin)
 }

@@ -4,7 +4,7 @@ import { type Command, CommandError, commonOptions, type Output } from './comman
 import { didYouMean } from './commands/did-you-mean.ts'
 import { helpText } from './commands/help.ts'
 import { type Config, readConfig } from './config/config.ts'
-import { InvalidConfigError } from './config/setting-reader.ts'
+import { InvalidConfigError } from './config/setting.ts'
 import { OperatorError, ServiceError } from './errors.ts'
 import { packageVersion } from './process/package-version.ts'
 

@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
-import { chmodSync, existsSync, globSync, mkdtempSync, readdirSync, readFileSync, rmSync, statfsSync } from 'node:fs'
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statfsSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
-import { dirname, join, relative, resolve } from 'node:path'
+import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { openDatabase } from '../src/db/database.ts'
@@ -13,119 +13,36 @@ import { postgres15 } from './postgres-versions.ts'
 import { bundleService } from './support/bundle.ts'
 import { compileCache } from './support/child-environment.ts'
 import { CitusCluster, serverUrl, withDatabase } from './support/citus-cluster.ts'
+import { cpuMs } from './support/cpu.ts'
+import { changedFiles, testsNear } from './support/near.ts'
 import type { RunSettings } from './support/run-files.ts'
+import { type Cost, type Form, findTests, group, testsOf, writeCosts } from './support/suite.ts'
 
-// `npm test`: the checks, then the tests on the embedded PostgreSQL. Beside it those of the ledger run on the oldest version that we
-// promise to run on, divided into partitions. It must end in 10 minutes on two quiet cores, and in less than an hour on two starved ones.
-// `npm run test:all` also runs the slow files, and each of the other databases and protocols by itself: before a release, and before
-// a change to what they cover is handed in.
-
-// Names of files run these alone; TEST_NAME is a pattern of the names of tests in them.
+// The test files on the embedded PostgreSQL, in one of these ways:
+//
+//   (none)            `npm test`: the checks, then every cheap file and every promise of docs/promises.md, in short form
+//   --full            what that leaves out, and the ledger on the oldest version of PostgreSQL that we promise, divided into partitions
+//   --all             both, with more examples, and more files on the other databases: before a release
+//   --near [COMMIT]   what is near the changes since that commit, by default since the branch left origin/main
+//   --measure [FILE…] all, or these; writes what each costs to test/durations.json
+//   FILE…             these; TEST_NAME is a pattern of the names of tests in them
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
-const everything = ['src', 'gateway', 'sandbox', 'web/src', 'test'].map((folder) => `${folder}/**/*.test.ts`)
-/** The check has run them. */
-const partsOfCheck = ['test/tidy.test.ts', 'test/generated.test.ts']
-
-/** They start whole services, browsers or engines, and take half of the time of all. */
-const slow = [
-  'test/browser/device.test.ts',
-  'test/browser/first-steps.test.ts',
-  'test/browser/funds.test.ts',
-  'test/browser/long-log.test.ts',
-  'test/browser/members.test.ts',
-  'test/browser/models.test.ts',
-  'test/browser/operator.test.ts',
-  'test/browser/overview.test.ts',
-  'test/browser/owner.test.ts',
-  'test/browser/pages.test.ts',
-  'test/browser/playground-settings.test.ts',
-  'test/browser/playground-streams.test.ts',
-  'test/browser/receipt.test.ts',
-  'test/browser/settings.test.ts',
-  'test/drills/{alerts,citus}.test.ts',
-  'test/e2e/outside-database.test.ts',
-  'test/e2e/recover.test.ts',
-  'test/e2e/restore.test.ts',
-  'test/e2e/sandbox-replay.test.ts',
-  'test/e2e/stop.test.ts',
-  'test/faults/webhooks.test.ts',
-  'test/faults/x402.test.ts',
-]
-
-/** The longest files start first, so that no core is idle while the last one ends. The rest starts in this order of folders. */
-const longest = [
-  'test/faults/crash.test.ts',
-  'test/contracts.test.ts',
-  'test/browser/pages.test.ts',
-  'test/e2e/stop.test.ts',
-  'test/browser/playground.test.ts',
-  'src/ledger/holds.model.test.ts',
-  'src/db/embedded-postgres.test.ts',
-  'test/settlement/crash.test.ts',
-  'test/browser/routes.test.ts',
-  'test/e2e/commands.test.ts',
-  'test/e2e/start.test.ts',
-  'test/settlement/circle.test.ts',
-  'test/browser/newcomer.test.ts',
-  'test/docs/guides.test.ts',
-  'test/browser/money.test.ts',
-  'test/e2e/paid-output.test.ts',
-]
-const longFolders = ['test/browser/', 'test/faults/', 'test/e2e/', 'test/settlement/', 'gateway/', 'test/']
-
-/**
- * Files with a process each: they start processes or browsers, change what belongs to their process (environment, timers, signals),
- * or measure it. All others share processes, because to load the service takes a second of a core.
- */
-const alone = [
-  ...longest,
-  'gateway/crash.test.ts',
-  'src/chat/attempts.test.ts',
-  'src/commands/{remote,stop-signal,with-database}.test.ts',
-  'src/commands/verify.test.ts',
-  'src/db/data-dir.test.ts',
-  'src/db/database.test.ts',
-  'src/http/parsing-turns.test.ts',
-  'src/http/read-body.test.ts',
-  'src/http/wasted-connections.test.ts',
-  'src/jobs/every.test.ts',
-  'src/observe/process-metrics.test.ts',
-  'src/process/*.test.ts',
-  'src/providers/upstream-deadlines.test.ts',
-  'src/signer/signer-process.test.ts',
-  'src/tools/page-process.test.ts',
-  'src/tools/robots-rules.test.ts',
-  'src/tools/safe-fetch.test.ts',
-  'test/*.test.ts',
-  'test/browser/*.test.ts',
-  'test/docs/*.test.ts',
-  'test/drills/*.test.ts',
-  'test/e2e/{archive,device-login,doctor,failover,gateway,log,outside-database,recover,restart,restore}.test.ts',
-  'test/e2e/{sandbox-replay,unusable-settings,web-only,web-processes}.test.ts',
-  'test/faults/*.test.ts',
-  'test/settlement/exit.test.ts',
-  'test/support/*.test.ts',
-]
-/** Short enough that no core is idle while the last group ends. */
-const groupFilesMax = 12
 
 /** Tests wait for processes, timers and commits: with one file per core, two cores were idle for a quarter of the time. */
 const concurrency = availableParallelism() + 1
 
-const onDatabase = [
-  'src/ledger/*.test.ts',
-  'src/identity/*.test.ts',
-  'src/db/migrate.test.ts',
-  'gateway/settle.test.ts',
-  'test/e2e/money.test.ts',
-]
-
-const onLedger = ['src/ledger/*.test.ts', 'src/jobs/*.test.ts', 'test/e2e/money.test.ts', 'test/e2e/retries.test.ts']
-
 /** Every function of the ledger, and every migration, on an old and divided database. */
 const onOldPartitions = ['src/ledger/*.test.ts', 'src/db/migrate.test.ts', 'gateway/settle.test.ts']
+
+/** What else depends on the version of the database, or on its partitions. */
+const onOldPartitionsToo = [
+  'src/identity/*.test.ts',
+  'src/jobs/*.test.ts',
+  'test/e2e/money.test.ts',
+  'test/e2e/retries.test.ts',
+]
 
 /** Everything that writes money or reads it for jobs, on a distributed database. */
 const onCitus = [
@@ -136,7 +53,7 @@ const onCitus = [
   'src/settlement/*.test.ts',
   'test/settlement/*.test.ts',
   'test/e2e/money.test.ts',
-  'test/e2e/webhooks.test.ts',
+  'src/api/webhooks.test.ts',
 ]
 
 /** The core of the client suites, over the other upstream protocol too. */
@@ -151,16 +68,25 @@ const stopMsMax = 5_000
 const stopPollMs = 50
 const dayMs = 24 * 60 * 60_000
 /** A long form takes the time that it takes. */
-const isLong = ['MODEL_STEPS', 'HAMMER_ATTEMPTS', 'FLAKY_CALLS', 'FAILOVER_REQUESTS', 'PAID_SEQUENCES'].some(
-  (name) => process.env[name] !== undefined,
-)
+const isLong = [
+  'MODEL_STEPS',
+  'HAMMER_ATTEMPTS',
+  'FLAKY_CALLS',
+  'FAILOVER_REQUESTS',
+  'PAID_SEQUENCES',
+  'FUZZED_BODIES',
+  'SIGNER_BATCHES',
+].some((name) => process.env[name] !== undefined)
 
 /** On a Citus cluster of two workers run the given files, `TEST_CITUS=1 node bin/run.mjs test/run.ts FILE…`, or those that must hold there. */
 const isOnCitus = process.env.TEST_CITUS === '1'
 
+const [way, ...operands] = process.argv.slice(2)
+const forms: Readonly<Record<string, Form>> = { '--full': 'full', '--all': 'all' }
+const form = forms[way ?? ''] ?? 'short'
 /** Read by `support/examples.ts`. */
-if (process.argv.includes('--all')) process.env.TEST_ALL = '1'
-process.env.TEST_SEED ??= String(isLong || process.argv.includes('--all') ? randomInt(2 ** 31 - 1) : 1)
+process.env.TEST_FORM ??= form
+process.env.TEST_SEED ??= String(isLong || form === 'all' ? randomInt(2 ** 31 - 1) : 1)
 
 /** Shared by all processes of all runs. Without it, each test file compiles the whole service again: a second of a core. */
 process.env.NODE_COMPILE_CACHE ??= compileCache
@@ -177,20 +103,17 @@ if (memory !== undefined) {
   temporary.defer(() => rmSync(memory, { recursive: true, force: true, maxRetries: 10 }))
 }
 
-const [first, ...others] = process.argv.slice(2)
-const isAll = first === '--all'
-const only = first === undefined || isAll ? others : [first, ...others]
 /** What failed, in words: the run ends with it, because the end is what is read and what is kept of a log. */
 const failures: string[] = []
-const isSuite = only.length === 0 && !isOnCitus
-if (isSuite) failures.push(...(await check()).map((title) => `✖ npm run check: ${title}\n`))
+const isSuite = way === undefined || forms[way] !== undefined
+if (isSuite && !isOnCitus && form !== 'full')
+  failures.push(...(await check()).map((title) => `✖ npm run check: ${title}\n`))
 await buildDashboard()
-const leftOut = [...partsOfCheck, ...(isAll ? [] : sorted(slow))]
-const chosen = isOnCitus && only.length === 0 ? onCitus : only
-const files = chosen.length > 0 ? sorted(chosen) : sorted(everything).filter((file) => !leftOut.includes(file))
+const files = chooseFiles()
 const runs = [run(isOnCitus ? 'Citus' : 'PostgreSQL 18', files, { concurrency, isAside: false })]
-if (isSuite) runs.push(runOnOtherDatabases())
+if (isSuite && !isOnCitus && form !== 'short') runs.push(runOnOtherDatabases())
 failures.push(...(await Promise.all(runs)).flat())
+console.log(`\nCPU time, with check and databases: ${(cpuMs() / 1000).toFixed(0)} s`)
 if (failures.length > 0) {
   console.log(`\n— What failed\n\n${failures.join('\n')}`)
   process.exitCode = 1
@@ -219,59 +142,29 @@ function folderInMemory(): string | undefined {
   }
 }
 
+function chooseFiles(): readonly string[] {
+  if (isSuite) return isOnCitus ? findTests(onCitus) : testsOf(form)
+  if (way === '--near') return testsNear(changedFiles(operands[0]))
+  if (way === '--measure') return operands.length > 0 ? findTests(operands) : findTests()
+  return findTests([way!, ...operands])
+}
+
 /** One after the other, and one file at a time. */
 async function runOnOtherDatabases(): Promise<readonly string[]> {
-  // The model has its twenty thousand steps on PostgreSQL 18; here it only has to meet every function.
-  const environment = { MODEL_STEPS: '1000', ...(!isAll && { TEST_IS_ASIDE: '1' }) }
   const aside = { concurrency: 1, isAside: true }
-  const partitioned = { ...environment, LEDGER_PARTITIONS: '8' }
-  const packageRoot = await postgres15()
-  const databases = isAll
-    ? [
-        ...(await run('PostgreSQL 15', sorted(onDatabase), { ...aside, packageRoot, environment })),
-        ...(await run('a ledger of eight partitions', sorted(onLedger), { ...aside, environment: partitioned })),
-      ]
-    : await run('PostgreSQL 15, a ledger of eight partitions', sorted(onOldPartitions), {
-        ...aside,
-        packageRoot,
-        environment: partitioned,
-      })
-  const protocol = { ...aside, environment: { TEST_UPSTREAM_PROTOCOL: 'chat-completions' } }
-  return [...databases, ...(await run('an upstream of chat completions', sorted(onProtocol), protocol))]
-}
-
-function sorted(patterns: readonly string[]): readonly string[] {
-  const files = patterns.flatMap((pattern) => {
-    const found = globSync(pattern, { cwd: root, exclude: ['**/node_modules/**'] })
-    if (found.length === 0) throw new Error(`No test file matches ${pattern}`)
-    return found.map((file) => relative(root, resolve(root, file)))
-  })
-  const rank = (file: string) => {
-    const place = longest.indexOf(file)
-    if (place >= 0) return place
-    const folder = longFolders.findIndex((name) => file.startsWith(name))
-    return longest.length + (folder >= 0 ? folder : longFolders.length)
-  }
-  return [...new Set(files)].sort((first, second) => rank(first) - rank(second) || (first < second ? -1 : 1))
-}
-
-/** In the given order. A file of `alone` is a group by itself; files of one area need much the same modules. */
-function grouped(files: readonly string[]): readonly (readonly string[])[] {
-  const isAlone = new Set(sorted(alone))
-  const areaOf = (file: string) => (file.startsWith('test/') ? dirname(file) : file.split('/')[0]!)
-  const groups: string[][] = []
-  const open = new Map<string, string[]>()
-  for (const file of files) {
-    const group = isAlone.has(file) ? undefined : open.get(areaOf(file))
-    if (group !== undefined && group.length < groupFilesMax) {
-      group.push(file)
-      continue
-    }
-    const next = [file]
-    groups.push(next)
-    if (!isAlone.has(file)) open.set(areaOf(file), next)
-  }
-  return groups
+  const patterns = form === 'all' ? [...onOldPartitions, ...onOldPartitionsToo] : onOldPartitions
+  return [
+    ...(await run('PostgreSQL 15, a ledger of eight partitions', findTests(patterns), {
+      ...aside,
+      packageRoot: await postgres15(),
+      // They have drawn more examples on PostgreSQL 18; here they only have to reach every statement.
+      environment: { LEDGER_PARTITIONS: '8', TEST_FORM: 'short' },
+    })),
+    ...(await run('an upstream of chat completions', findTests(onProtocol), {
+      ...aside,
+      environment: { TEST_UPSTREAM_PROTOCOL: 'chat-completions' },
+    })),
+  ]
 }
 
 async function buildDashboard(): Promise<void> {
@@ -292,14 +185,22 @@ type RunOptions = {
 
 /** What failed of it: nothing, or one text that names the run and each test. */
 async function run(title: string, files: readonly string[], options: RunOptions): Promise<readonly string[]> {
+  if (files.length === 0) {
+    console.log('No test is near the changes.')
+    return []
+  }
   if (!options.isAside) console.log(`\n— Tests on ${title}\n`)
   const dataDir = mkdtempSync(join(tmpdir(), 'penny-test-run-'))
   const servers = isOnCitus ? await startCluster() : await startOne(dataDir, options.packageRoot)
   try {
-    const environment = { ...process.env, ...options.environment, ...servers.environment }
+    const environment: NodeJS.ProcessEnv = { ...process.env, ...options.environment, ...servers.environment }
     const failuresFile = join(dataDir, 'failures.txt')
-    const { code, said } = await runTests({ groups: grouped(files), failuresFile, ...options }, environment)
+    const costsFile = join(dataDir, 'costs.jsonl')
+    if (way === '--measure') environment.TEST_COSTS_FILE = costsFile
+    const groups = group(files, form)
+    const { code, said } = await runTests({ groups, failuresFile, ...options }, environment)
     if (options.isAside) console.log(`\n— Tests on ${title}\n\n${said}`)
+    if (way === '--measure') writeCosts(readCosts(costsFile))
     if (code === 0) return []
     const named = existsSync(failuresFile) ? readFileSync(failuresFile, 'utf8') : ''
     return [`on ${title}, exit code ${code}:\n${named}`]
@@ -307,6 +208,13 @@ async function run(title: string, files: readonly string[], options: RunOptions)
     await servers.stop()
     rmSync(dataDir, { recursive: true, force: true })
   }
+}
+
+/** Every process of the run has written a line for each of its files. */
+function readCosts(file: string): ReadonlyMap<string, Cost> {
+  const lines = readFileSync(file, 'utf8').trimEnd().split('\n')
+  const costs = lines.map((line) => JSON.parse(line) as Cost & { readonly file: string })
+  return new Map(costs.map(({ file, cpuMs, wallMs }) => [file, { cpuMs, wallMs }]))
 }
 
 type Servers = { readonly environment: Readonly<Record<string, string>>; stop(): Promise<void> }

@@ -10,7 +10,7 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 const built = join(root, 'web/dist')
 const marker = join(built, 'built-from.json')
 
-/** What the build is made of. `test/tidy.test.ts` holds the dashboard to importing nothing else of the service. */
+/** What the build is made of. `test/lint/code.test.ts` holds the dashboard to importing nothing else of the service. */
 const inputs = [
   'web/build.ts',
   'web/src',

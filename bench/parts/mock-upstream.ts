@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { beChild } from './child.ts'
+import { pacedModel } from './paced-model.ts'
 
 /**
  * The upstream of all comparisons. Answers with a given number of words, in either protocol: chat completions for pass-throughs,
@@ -9,7 +10,7 @@ import { beChild } from './child.ts'
  */
 export type MockReady = { readonly origin: string }
 
-/** How an answer is paced. `/v1` answers at once, `/paced/<words>/<ms>/v1` a word at a time. */
+/** How an answer is paced. `/v1` answers at once, `/paced/<words>/<ms>/v1` a word at a time, `/mixed/v1` by its model. */
 type Pace = { readonly words: number; readonly everyMs: number }
 
 const wordsAtOnce = 16
@@ -17,8 +18,16 @@ const usage = { prompt_tokens: 24, completion_tokens: wordsAtOnce, total_tokens:
 
 beChild<object, MockReady, never, never>(async () => {
   const server = createServer({ keepAliveTimeout: 600_000, noDelay: true }, (incoming, outgoing) => {
-    incoming.resume()
-    incoming.once('end', () => void answer(incoming, outgoing))
+    let isPaced = false
+    if (incoming.url!.startsWith('/mixed/')) {
+      incoming.on('data', (piece: Buffer) => {
+        isPaced ||= piece.includes(pacedModel)
+      })
+    } else incoming.resume()
+    incoming.once('end', () => {
+      if (isPaced) incoming.url = `/paced/200/100${incoming.url}`
+      void answer(incoming, outgoing)
+    })
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')

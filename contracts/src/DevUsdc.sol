@@ -13,7 +13,11 @@ import {ArcSystemLog} from "./ArcSystemLog.sol";
 /// @notice A stand-in for USDC on Arc: the same interface, the same EIP-712 domain, the same traps, and a faucet.
 ///         For the sandbox and for tests; it is worth nothing.
 ///
-/// @dev Nothing is kept in storage by the constructor, so the code works at any address it is copied to with
+/// @dev On Arc the token moves native coin by a precompile. The sandbox's EVM has none, so the token notes what it
+///      moved, counts that into every balance, and the chain moves the coin after the block and clears the notes
+///      (`sandbox/chain/one-balance.ts`). Where no chain does that, as in the Solidity tests, the notes are the balances.
+///
+///      Nothing is kept in storage by the constructor, so the code works at any address it is copied to with
 ///      `hardhat_setCode`: name and symbol are constants, and the blocklister is an immutable. Names of functions and
 ///      events that USDC has are USDC's names, also where ours would be others (`isBlacklisted`).
 contract DevUsdc is ERC3009 {
@@ -30,6 +34,7 @@ contract DevUsdc is ERC3009 {
     address public immutable blacklister;
 
     mapping(address account => bool blacklisted) private _blacklisted;
+    uint256 private _supply;
 
     event Blacklisted(address indexed account);
     event UnBlacklisted(address indexed account);
@@ -52,6 +57,16 @@ contract DevUsdc is ERC3009 {
 
     function decimals() public pure override returns (uint8) {
         return 6;
+    }
+
+    /// The native balance, less what is below one atomic unit.
+    function balanceOf(address account) public view override returns (uint256) {
+        return uint256(int256(account.balance) + _moved(account)) / NATIVE_PER_ATOMIC;
+    }
+
+    /// What the faucet minted. The coin that the chain began with is not counted.
+    function totalSupply() public view override returns (uint256) {
+        return _supply;
     }
 
     function version() external pure returns (string memory) {
@@ -170,17 +185,43 @@ contract DevUsdc is ERC3009 {
         if (!valid) revert ERC3009InvalidAuthorizationTime(validAfter, validBefore);
     }
 
+    /// Replaces OpenZeppelin's balances in storage.
     function _update(address from, address to, uint256 value) internal override {
         // 1. A blocked address neither sends nor receives.
         if (_blacklisted[from]) revert BlockedAddress(from);
         if (_blacklisted[to]) revert BlockedAddress(to);
 
-        // 2. Arc logs the native movement first, and logs neither a self-transfer nor nothing.
-        if (from != to && value != 0 && address(SYSTEM_LOG).code.length != 0) {
-            SYSTEM_LOG.logTransfer(from, to, value * NATIVE_PER_ATOMIC);
+        // 2. Move the money.
+        if (from == address(0)) {
+            _supply += value;
+        } else {
+            uint256 balance = balanceOf(from);
+            if (balance < value) revert ERC20InsufficientBalance(from, balance, value);
         }
+        if (from != to && value != 0) {
+            uint256 native = value * NATIVE_PER_ATOMIC;
+            if (from != address(0)) _note(from, -int256(native));
+            if (to != address(0)) _note(to, int256(native));
 
-        // 3. Move the money and log it as a token.
-        super._update(from, to, value);
+            // 3. Arc logs the native movement first, and logs neither a self-transfer nor nothing.
+            if (address(SYSTEM_LOG).code.length != 0) SYSTEM_LOG.logTransfer(from, to, native);
+        }
+        emit Transfer(from, to, value);
+    }
+
+    /// What the token moved to (or from) the account since the chain last moved its coin. In 18 decimals. The chain
+    /// clears a note to 1: a slot that is never empty again costs the gas of an ordinary token's balance.
+    function _moved(address account) private view returns (int256 moved) {
+        assembly ("memory-safe") {
+            moved := sload(shl(96, account))
+        }
+        if (moved != 0) --moved;
+    }
+
+    function _note(address account, int256 native) private {
+        int256 moved = _moved(account) + native + 1;
+        assembly ("memory-safe") {
+            sstore(shl(96, account), moved)
+        }
     }
 }

@@ -103,7 +103,7 @@ export class Scanner {
 
   async #apply(first: bigint, last: bigint, progress: string): Promise<void> {
     const { node, database, terms, onAlarm, failpoint } = this.#options
-    const events = readEvents(await node.logs(terms.wallet, first, last))
+    const events = readEvents(await node.logs([terms.wallet], first, last))
     const blockTimes = await this.#blockTimes(events)
     const alarms = await database.transaction(async (connection) => {
       const raised = await applyEvents(connection, events, blockTimes)

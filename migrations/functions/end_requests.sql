@@ -1,5 +1,6 @@
 -- Ends a batch of requests: charges or voids them. A request ends once; a second call gets the stored end. A void is the exact
--- inverse of the hold; a charge returns the unused part as credit. Every end is the next entry of its account.
+-- inverse of the hold; a charge returns the unused part as credit. A call that does not say whether it is void is decided by the
+-- account's allowance. Every end is the next entry of its account.
 create function end_requests(p_partition smallint, p_account_ids uuid[], p_calls end_call[])
 returns table (id uuid, ended_now boolean, status text, charged bigint)
 language plpgsql
@@ -18,6 +19,9 @@ begin
   end if;
   perform lock_accounts(p_partition, p_account_ids);
   v_now := clock_timestamp();
+  if exists (select from unnest(p_calls) as c where c.voided is null) then
+    p_calls := spare_cancels(p_partition, p_account_ids, p_calls, v_now);
+  end if;
 
   -- Only requests of the locked accounts: a row of another account could change meanwhile.
   select array_agg(row(h.id, h.account_id, h.key_id, h.key_window, date_trunc('hour', h.created_at, 'UTC'), h.model, h.quote, h.extended,

@@ -1,6 +1,6 @@
--- Begins a refund: takes unused credit of a wallet account, all of it when `p_amount` is null, to be paid back by the seller. The id is
--- the caller's: a repeated call gets the stored row. Its limits are those of withdrawals.
-create function request_refund(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint, p_min bigint)
+-- Begins a refund: takes refundable credit of a wallet account, all of it when `p_amount` is null, to be paid back by the seller. The id
+-- is the caller's: a repeated call gets the stored row. Its limits are those of withdrawals.
+create function request_refund(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint, p_min bigint, p_transfer_gas bigint)
 returns table (decision text, refundable bigint, recipient text, refunded bigint, available_at timestamptz)
 language plpgsql as $$
 declare
@@ -15,7 +15,7 @@ begin
   v_now := clock_timestamp();
   select * into v_account from accounts a where a.partition = p_partition and a.id = p_account_id and a.wallet is not null;
   select * into v_state from ledger_state;
-  refundable := greatest(0, v_account.credit - v_account.extended);
+  refundable := refundable_credit(p_partition, p_account_id, p_transfer_gas);
   v_amount := coalesce(p_amount, refundable);
   select * into v_limit from limit_withdrawal(p_partition, p_account_id, v_amount, refundable, p_min);
   v_refusal := case

@@ -1,6 +1,7 @@
 import { join } from 'node:path'
 import { type Address, type Hash, type Hex, numberToHex } from 'viem'
 import { baseFeeWei, type Evm, openEvm } from './evm.ts'
+import { Faucet } from './faucet.ts'
 import { type ChainContracts, foundingOf, hashOf } from './founding.ts'
 import {
   type ChainAddresses,
@@ -11,13 +12,14 @@ import {
   JournalBrokenError,
   type JournalEntry,
 } from './journal.ts'
+import { type BlockRange, type Log, type LogFilter, OneBalance } from './one-balance.ts'
 import { RpcError, rpcCodes, rpcErrorOf } from './rpc-error.ts'
 
 export type ChainOptions = {
   readonly dataDir: string
   readonly chainId: number
   readonly contracts: ChainContracts
-  /** Addresses that pay gas for others, such as the relayer. The chain gives them gas when it first sees them. */
+  /** Addresses that pay gas for others, such as the relayer. The chain gives them USDC when it first sees them. */
   readonly gasHolders: readonly Address[]
   /** Milliseconds since 1970. */
   readonly clock: () => number
@@ -36,9 +38,6 @@ export type ChainProgress = {
 }
 
 type Head = { readonly number: number; readonly hash: Hash; readonly time: number }
-
-/** One atomic USDC (6 decimals) in native coin (18 decimals). */
-export const weiPerAtomic = 10n ** 12n
 
 const baseFee = numberToHex(baseFeeWei)
 /** A hundred USDC: enough for some thousands of batches. */
@@ -62,6 +61,8 @@ export class Chain {
   readonly #options: ChainOptions
   readonly #journal: Journal
   readonly #journalBytes: number
+  readonly #balance: OneBalance
+  readonly #faucet: Faucet
   #evm: Evm | undefined
   #head: Head = { number: 0, hash: '0x', time: 0 }
   /** The last block without its transactions, in JSON-RPC form. */
@@ -81,6 +82,13 @@ export class Chain {
     this.#journal = journal
     this.#journalBytes = journalBytes
     this.addresses = founding.addresses
+    this.#balance = new OneBalance((...call) => this.#request(...call), founding.addresses)
+    this.#faucet = new Faucet({
+      chainId: options.chainId,
+      usdc: founding.addresses.usdc,
+      request: (...call) => this.#request(...call),
+      send: (raw) => this.#send(raw),
+    })
     this.contractsAreCurrent = founding.contractsHash === hashOf(options.contracts)
     this.ready = this.#start(founding, isNew, entries)
     this.ready.catch((error: Error) => this.#fail(error))
@@ -131,8 +139,9 @@ export class Chain {
    * Asks the EVM what a call would do now. The EVM's last block may be hours old, while Arc's is half a second old. So the call
    * runs against the next block, after setting its time to the present.
    */
-  async readPresent(method: string, ...params: readonly unknown[]): Promise<unknown> {
+  async readPresent(method: string, call: unknown, ...rest: readonly unknown[]): Promise<unknown> {
     this.#requireReady()
+    this.#balance.requireAllowed(call)
     if (this.#nextTime() > this.#presentTime) {
       // Goes through the writer's queue; otherwise it could run between setting a transaction's time and mining its block.
       await this.#enqueue(async () => {
@@ -140,20 +149,30 @@ export class Chain {
         await this.#request('evm_setNextBlockTimestamp', this.#presentTime)
       })
     }
-    return this.#request(method, ...params)
+    return this.#request(method, call, 'pending', ...rest)
   }
 
   /** Mines the transaction in a block of its own, or throws the chain's error. */
   async sendRawTransaction(raw: Hex): Promise<Hash> {
     this.#requireReady()
-    return (await this.#write((time) => ({ kind: 'transaction', time, raw }))) as Hash
+    return this.#send(raw)
   }
 
-  /** Creates native coin, which no transaction could do. */
-  async fundGas(address: Address, atomic: bigint): Promise<void> {
+  /** Sends test USDC by a transaction; its hash. */
+  async giveUsdc(address: Address, atomic: bigint): Promise<Hash> {
     this.#requireReady()
-    if (atomic <= 0n) throw new RpcError(rpcCodes.invalidParams, `Gas worth ${atomic} atomic USDC cannot be given.`)
-    await this.#fund(address, atomic)
+    return this.#faucet.give(address, atomic)
+  }
+
+  /** The receipt of a transaction, with all logs. */
+  async readReceipt(...params: readonly unknown[]): Promise<unknown> {
+    return this.#balance.withLogs(await this.read('eth_getTransactionReceipt', ...params))
+  }
+
+  /** Searches the logs of these blocks. The EVM checks the filter. */
+  async readLogs(range: BlockRange, params: readonly unknown[]): Promise<readonly Log[]> {
+    await this.read('eth_getLogs', ...params)
+    return this.#balance.logs(params[0] as LogFilter, range)
   }
 
   /** Mines blocks without transactions: the trustless withdrawal waits for a number of blocks. */
@@ -206,15 +225,14 @@ export class Chain {
     }
   }
 
-  /** On Arc any recipient of USDC can pay gas with it. Here gas is granted to an address that never had any. */
   async #grantGas(address: Address): Promise<void> {
     const balance = await this.#request('eth_getBalance', address, 'latest')
     const nonce = await this.#request('eth_getTransactionCount', address, 'latest')
-    if (BigInt(balance as Hex) === 0n && BigInt(nonce as Hex) === 0n) await this.#fund(address, gasGrantAtomic)
+    if (BigInt(balance as Hex) === 0n && BigInt(nonce as Hex) === 0n) await this.#faucet.give(address, gasGrantAtomic)
   }
 
-  async #fund(address: Address, atomic: bigint): Promise<void> {
-    await this.#write(() => ({ kind: 'funding', address, wei: String(atomic * weiPerAtomic) }))
+  async #send(raw: Hex): Promise<Hash> {
+    return (await this.#write((time) => ({ kind: 'transaction', time, raw }))) as Hash
   }
 
   async #write(change: (time: number) => Change): Promise<unknown> {
@@ -250,11 +268,9 @@ export class Chain {
   async #apply(change: Change): Promise<unknown> {
     switch (change.kind) {
       case 'transaction':
-        return this.#mineBlock(change.time, 'eth_sendRawTransaction', change.raw)
+        return this.#mineTransaction(change.time, change.raw)
       case 'mining':
         return this.#mineEmpty(change.time, change.blocks)
-      case 'funding':
-        return this.#addBalance(change.address, BigInt(change.wei))
       case 'clock':
         this.#aheadSeconds = change.aheadSeconds
         return undefined
@@ -264,7 +280,7 @@ export class Chain {
   async #applyStep(step: FoundingStep, time: number): Promise<void> {
     switch (step.kind) {
       case 'transaction': {
-        const hash = await this.#mineBlock(time, 'eth_sendRawTransaction', step.raw)
+        const hash = await this.#mineTransaction(time, step.raw)
         const receipt = (await this.#request('eth_getTransactionReceipt', hash)) as { status: Hex }
         if (receipt.status !== '0x1') throw new FoundingError(`transaction ${hash} failed`)
         return
@@ -276,7 +292,7 @@ export class Chain {
         return
       }
       case 'funding':
-        await this.#addBalance(step.address, BigInt(step.wei))
+        await this.#request('hardhat_setBalance', step.address, numberToHex(BigInt(step.wei)))
     }
   }
 
@@ -289,16 +305,11 @@ export class Chain {
     await this.#readHead()
   }
 
-  async #mineBlock(time: number, method: string, ...params: readonly unknown[]): Promise<unknown> {
+  async #mineTransaction(time: number, raw: Hex): Promise<Hash> {
     await this.#request('evm_setNextBlockTimestamp', time)
-    const result = await this.#request(method, ...params)
+    const hash = await this.#balance.mine(raw, time)
     await this.#readHead()
-    return result
-  }
-
-  async #addBalance(address: Address, wei: bigint): Promise<void> {
-    const balance = BigInt((await this.#request('eth_getBalance', address, 'latest')) as Hex)
-    await this.#request('hardhat_setBalance', address, numberToHex(balance + wei))
+    return hash
   }
 
   async #readHead(): Promise<void> {
@@ -352,7 +363,7 @@ async function readOpening({ chainId, clock, contracts }: ChainOptions, journal:
 }
 
 function requireFounding(entry: JournalEntry, chainId: number): FoundingEntry {
-  if (entry.kind !== 'founding' || entry.version !== 1) throw new FoundingError('its journal is of another version')
+  if (entry.kind !== 'founding' || entry.version !== 2) throw new OldJournalError()
   if (entry.chainId !== chainId) throw new FoundingError(`its journal is of chain ${entry.chainId}, not ${chainId}`)
   return entry
 }
@@ -391,6 +402,14 @@ export class DivergedJournalError extends Error {
         'the journal was written by another version of the chain.',
     )
     this.name = 'DivergedJournalError'
+  }
+}
+
+/** Earlier chains had two balances where Arc has one. */
+class OldJournalError extends Error {
+  constructor() {
+    super('The sandbox chain was written by another version. Delete the data folder to start a new sandbox.')
+    this.name = 'OldJournalError'
   }
 }
 

@@ -1,13 +1,4 @@
-import {
-  type Address,
-  concat,
-  encodeFunctionData,
-  getContractAddress,
-  type Hex,
-  keccak256,
-  parseAbi,
-  toHex,
-} from 'viem'
+import { type Address, concat, getContractAddress, type Hex, keccak256, toHex } from 'viem'
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { baseFeeWei } from './evm.ts'
 import type { FoundingEntry, FoundingStep } from './journal.ts'
@@ -22,21 +13,11 @@ export type ChainContracts = {
 /** A system contract of the chain, at an address that Arc chose. */
 export type PlacedContract = { readonly address: Address; readonly creationCode: Hex }
 
-export const faucetAbi = parseAbi([
-  'function faucet(address to, uint256 value)',
-  'function transfer(address to, uint256 value) returns (bool)',
-  'function balanceOf(address account) view returns (uint256)',
-])
-
-/** The most that the token's faucet mints in one call: a million USDC. */
-export const mintAtomicMax = 1_000_000_000_000n
-
 /** The same for every chain, so that a reset chain starts identically. */
 const genesisTime = Date.UTC(2026, 0, 1) / 1000
 const deploymentGas = 10_000_000n
-const mintGas = 200_000n
-/** A billion USDC of gas: the founder pays for its deployments and gives the rest away. */
-const founderWei = 10n ** 27n
+/** A trillion USDC: the founder pays for its deployments and gives the rest away. */
+const founderWei = 10n ** 30n
 
 /**
  * The account that deploys the contracts and runs the faucet. Its key is not secret, because it has no power: no contract gives it
@@ -52,7 +33,6 @@ export async function foundingOf(chainId: number, time: number, contracts: Chain
   const sign = signer(founder, chainId)
   const deployed = (nonce: bigint) => getContractAddress({ from: founder.address, nonce })
   const { usdc, systemLog, gateway } = contracts
-  const mint = encodeFunctionData({ abi: faucetAbi, functionName: 'faucet', args: [founder.address, mintAtomicMax] })
   const steps: FoundingStep[] = [
     { kind: 'funding', address: founder.address, wei: String(founderWei) },
     await sign(0, { data: usdc.creationCode, gas: deploymentGas }),
@@ -60,11 +40,10 @@ export async function foundingOf(chainId: number, time: number, contracts: Chain
     await sign(1, { data: systemLog.creationCode, gas: deploymentGas }),
     { kind: 'placement', from: deployed(1n), to: systemLog.address },
     await sign(2, { data: gateway.creationCode, gas: deploymentGas }),
-    await sign(3, { to: usdc.address, data: mint, gas: mintGas }),
   ]
   return {
     kind: 'founding',
-    version: 1,
+    version: 2,
     chainId,
     genesisTime,
     time,
@@ -81,7 +60,7 @@ export function hashOf({ usdc, systemLog, gateway }: ChainContracts): Hex {
 }
 
 function signer(founder: PrivateKeyAccount, chainId: number) {
-  return async (nonce: number, call: { to?: Address; data: Hex; gas: bigint }): Promise<FoundingStep> => {
+  return async (nonce: number, call: { data: Hex; gas: bigint }): Promise<FoundingStep> => {
     const fees = { maxFeePerGas: baseFeeWei, maxPriorityFeePerGas: 0n }
     return {
       kind: 'transaction',

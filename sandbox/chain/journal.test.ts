@@ -12,7 +12,6 @@ const change: fc.Arbitrary<Change> = fc.oneof(
   fc.record({ kind: fc.constant('transaction' as const), time: fc.nat(), raw: fc.uint8Array().map(hex) }),
   fc.record({ kind: fc.constant('mining' as const), time: fc.nat(), blocks: fc.nat() }),
   fc.record({ kind: fc.constant('clock' as const), aheadSeconds: fc.nat() }),
-  fc.record({ kind: fc.constant('funding' as const), address: fc.constant(parent), wei: fc.bigInt().map(String) }),
 )
 const entries = fc.array(
   change.map((made) => ({ ...made, parent })),

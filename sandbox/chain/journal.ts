@@ -9,7 +9,7 @@ export type JournalEntry = FoundingEntry | (Change & { readonly parent: Hash })
 /** The first entry: the chain's identity and its initial state. A single line, so that it is atomic. */
 export type FoundingEntry = {
   readonly kind: 'founding'
-  readonly version: 1
+  readonly version: 2
   readonly chainId: number
   readonly genesisTime: number
   readonly time: number
@@ -29,7 +29,6 @@ export type ChainAddresses = { readonly usdc: Address; readonly systemLog: Addre
 
 export type Change =
   | { readonly kind: 'transaction'; readonly time: number; readonly raw: Hex }
-  | { readonly kind: 'funding'; readonly address: Address; readonly wei: string }
   | { readonly kind: 'mining'; readonly time: number; readonly blocks: number }
   | { readonly kind: 'clock'; readonly aheadSeconds: number }
 

@@ -1,4 +1,4 @@
-import type { Hex } from 'viem'
+import { type Hex, numberToHex } from 'viem'
 import { type Chain, NotReadyError } from './chain.ts'
 import { RpcError, rpcCodes } from './rpc-error.ts'
 
@@ -20,14 +20,12 @@ const plainReads = [
   'eth_getBlockTransactionCountByNumber',
   'eth_getCode',
   'eth_getFilterChanges',
-  'eth_getFilterLogs',
   'eth_getProof',
   'eth_getStorageAt',
   'eth_getTransactionByBlockHashAndIndex',
   'eth_getTransactionByBlockNumberAndIndex',
   'eth_getTransactionByHash',
   'eth_getTransactionCount',
-  'eth_getTransactionReceipt',
   'eth_maxPriorityFeePerGas',
   'eth_newBlockFilter',
   'eth_newPendingTransactionFilter',
@@ -42,8 +40,11 @@ const headTags: readonly unknown[] = [undefined, null, 'latest', 'pending', 'saf
 /** The largest transaction that Arc's nodes accept. */
 const rawBytesMax = 128 * 1024
 /** Limits of Arc's public nodes for one query. */
-const logBlocksMax = 10_000
+const logBlocksMax = 9_999
 const logsMax = 20_000
+/** Arc's limit of a call, and the EVM's. */
+const callGasMax = 30_000_000
+const evmGasMax = 2 ** 24
 /** Below the ten seconds after which clients time out. */
 const replayWaitMsMax = 5_000
 const replayWaitersMax = 1_000
@@ -55,8 +56,8 @@ export function chainMethods(chain: Chain): ReadonlyMap<string, Method> {
   const present = (method: string): Method =>
     whenReady(([call, block, ...rest]) =>
       headTags.includes(block)
-        ? chain.readPresent(method, call, 'pending', ...rest)
-        : chain.read(method, call, block, ...rest),
+        ? chain.readPresent(method, limitGas(call), ...rest)
+        : chain.read(method, limitGas(call), block, ...rest),
     )
   return new Map<string, Method>([
     ...plainReads.map((method) => [method, read(method)] as const),
@@ -70,7 +71,7 @@ export function chainMethods(chain: Chain): ReadonlyMap<string, Method> {
     ['eth_call', present('eth_call')],
     ['eth_estimateGas', present('eth_estimateGas')],
     ['eth_getLogs', whenReady((params) => getLogs(chain, params))],
-    ['eth_newFilter', whenReady((params) => newFilter(chain, params))],
+    ['eth_getTransactionReceipt', whenReady((params) => chain.readReceipt(...params))],
     ['eth_sendRawTransaction', whenReady(async (params) => chain.sendRawTransaction(parseRaw(params)))],
   ])
 }
@@ -120,30 +121,34 @@ async function getBlockByNumber(chain: Chain, params: readonly unknown[]): Promi
 }
 
 async function getLogs(chain: Chain, params: readonly unknown[]): Promise<unknown> {
-  refuseManyBlocks(chain, params)
-  const logs = await chain.read('eth_getLogs', ...params)
-  if (Array.isArray(logs) && logs.length > logsMax) throw new TooManyLogsError(logs.length, logsMax, 'logs')
+  const { fromBlock, toBlock } = (params[0] ?? {}) as Readonly<Record<string, unknown>>
+  const from = blockNumberOf(fromBlock, chain.blockNumber)
+  const to = blockNumberOf(toBlock, chain.blockNumber)
+  // The EVM visits each block of the range, even those that do not exist yet: a large range would keep it busy for hours.
+  if (to - from + 1 > logBlocksMax) {
+    throw new RpcError(rpcCodes.rangeTooLarge, `exceeds max block range: ${to - from + 1} of ${logBlocksMax} blocks`)
+  }
+  const logs = await chain.readLogs({ from, to }, params)
+  if (logs.length > logsMax) {
+    throw new RpcError(rpcCodes.limitExceeded, `query exceeds max results ${logsMax}: ${logs.length}`)
+  }
   return logs
 }
 
-async function newFilter(chain: Chain, params: readonly unknown[]): Promise<unknown> {
-  refuseManyBlocks(chain, params)
-  return chain.read('eth_newFilter', ...params)
-}
-
-/** The EVM visits each block of the range, even those that do not exist yet: a large range would keep it busy for hours. */
-function refuseManyBlocks(chain: Chain, params: readonly unknown[]): void {
-  const { fromBlock, toBlock } = (params[0] ?? {}) as Readonly<Record<string, unknown>>
-  const head = chain.blockNumber
-  const blocks = blockNumberOf(toBlock, head) - blockNumberOf(fromBlock, head) + 1
-  if (blocks > logBlocksMax) throw new TooManyLogsError(blocks, logBlocksMax, 'blocks')
-}
-
-/** Tags other than `earliest` mean the head. Invalid values are passed to the EVM. */
+/** Tags other than `earliest` mean the head. */
 function blockNumberOf(tag: unknown, head: number): number {
-  if (tag === 'earliest') return 0
-  if (typeof tag !== 'string' || !/^0x[0-9a-f]+$/i.test(tag)) return head
-  return Number(tag)
+  return tag === 'earliest' ? 0 : quantityOf(tag, head)
+}
+
+/** Invalid values are passed to the EVM. */
+function quantityOf(value: unknown, otherwise: number): number {
+  return typeof value === 'string' && /^0x[0-9a-f]+$/i.test(value) ? Number(value) : otherwise
+}
+
+function limitGas(call: unknown): unknown {
+  const gas = quantityOf((call as { readonly gas?: unknown } | null | undefined)?.gas, 0)
+  if (gas > callGasMax) throw new RpcError(rpcCodes.rejected, `gas limit too high: ${gas} of ${callGasMax}`)
+  return gas > evmGasMax ? { ...(call as object), gas: numberToHex(evmGasMax) } : call
 }
 
 function parseRaw(params: readonly unknown[]): Hex {
@@ -159,13 +164,4 @@ function parseRaw(params: readonly unknown[]): Hex {
     throw new RpcError(rpcCodes.rejected, `oversized data: transaction size ${bytes}, limit ${rawBytesMax}`)
   }
   return raw as Hex
-}
-
-class TooManyLogsError extends RpcError {
-  constructor(count: number, max: number, what: string) {
-    super(
-      rpcCodes.limitExceeded,
-      `A search of logs covers at most ${max} ${what}; these are ${count}. Ask for fewer blocks.`,
-    )
-  }
 }

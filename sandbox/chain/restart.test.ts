@@ -44,6 +44,7 @@ test('a restarted chain is the same chain: every block, state, receipt and log o
   // 2. The same chain, replayed from the journal. The system clock has advanced meanwhile, which changes nothing.
   clock.ms += 86_400_000
   const second = await start()
+  await second.ready
   assert.deepEqual(await everything(second.url), before)
 
   // 3. It continues from there, also after another restart.
@@ -51,7 +52,9 @@ test('a restarted chain is the same chain: every block, state, receipt and log o
   const after = await everything(second.url)
   assert.deepEqual(after.blocks.slice(0, before.blocks.length), before.blocks)
   await second.close()
-  assert.deepEqual(await everything((await start()).url), after)
+  const third = await start()
+  await third.ready
+  assert.deepEqual(await everything(third.url), after)
 })
 
 // The client got no response. Queried by its hash, the transaction is there, and sent again it is refused: paid once.
@@ -247,7 +250,7 @@ async function liveThrough(
     await rpc(url, 'eth_sendRawTransaction', raw)
     if (nonce % 13 === 0) await rpc(url, 'eth_sendRawTransaction', raw)
     if (nonce % 60 === 0) await admin.mine(2)
-    if (nonce % 90 === 0) await admin.fundGas(bob.address, 1_000n)
+    if (nonce % 90 === 0) await admin.giveUsdc(bob.address, 1_000n)
     if (nonce % 150 === 0) await admin.advanceTime(3_600)
     if (nonce % 9 === 0) await askAround(url)
   }

@@ -1,5 +1,6 @@
 /** Error codes of JSON-RPC and of Ethereum's clients. */
 export const rpcCodes = {
+  reverted: 3,
   parseError: -32700,
   invalidRequest: -32600,
   methodNotFound: -32601,
@@ -8,6 +9,9 @@ export const rpcCodes = {
   rejected: -32000,
   unavailable: -32002,
   limitExceeded: -32005,
+  tooManyCalls: -32011,
+  rangeTooLarge: -32012,
+  headUnavailable: -32014,
 } as const
 
 const unknownToMachine = -32004

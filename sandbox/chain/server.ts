@@ -1,13 +1,14 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import type { Address, Hex } from 'viem'
-import { Chain, type ChainOptions, type ChainProgress, weiPerAtomic } from './chain.ts'
-import { Faucet, type Gift } from './faucet.ts'
+import type { Address, Hash, Hex } from 'viem'
+import { Chain, type ChainOptions, type ChainProgress } from './chain.ts'
 import type { ChainContracts } from './founding.ts'
 import type { ChainAddresses } from './journal.ts'
 import { answerJsonRpc } from './json-rpc.ts'
 import { chainMethods, type Method } from './methods.ts'
+import { weiPerAtomic } from './one-balance.ts'
+import { type Heads, PublicLimits } from './public-limits.ts'
 import { RpcError, rpcCodes } from './rpc-error.ts'
 
 export type ChainServerOptions = {
@@ -18,10 +19,12 @@ export type ChainServerOptions = {
   readonly dataDir: string
   readonly chainId: number
   readonly contracts: ChainContracts
-  /** Addresses that pay gas for others, such as the relayer. They get gas when the chain first sees them. */
+  /** Addresses that pay gas for others, such as the relayer. They get USDC when the chain first sees them. */
   readonly gasHolders?: readonly Address[]
   /** Milliseconds since 1970; defaults to the system clock. */
   readonly clock?: () => number
+  /** Answers within the limits of Arc's public RPC. */
+  readonly isPublic?: boolean
   /** Called once when the chain cannot continue; only a restart helps. */
   readonly onFailure: (error: Error) => void
   /** For tests that crash between journal and EVM. */
@@ -44,11 +47,10 @@ export type ChainServer = {
 
 /** Actions for this process only, once the chain is ready; none is reachable over HTTP. Amounts are atomic USDC. */
 export type ChainAdmin = {
-  /** Sends test USDC by a real transaction, and gas to an address that has none. */
-  giveUsdc(address: Address, atomic: bigint): Promise<Gift>
-  fundGas(address: Address, atomic: bigint): Promise<void>
+  /** Sends test USDC by a real transaction. */
+  giveUsdc(address: Address, atomic: bigint): Promise<{ readonly transactionHash: Hash }>
   /**
-   * Gives this much gas to an address that has less than half of it. Otherwise it does nothing and writes nothing to the journal.
+   * Gives this much to an address that has less than half of it. Otherwise it does nothing and writes nothing to the journal.
    */
   keepGas(address: Address, atomic: bigint): Promise<void>
   mine(blocks: number): Promise<void>
@@ -64,25 +66,33 @@ const keepAliveMs = 60_000
  * Starts the sandbox chain: Arc's rules over an EVM in this process, with JSON-RPC in front of it and a journal behind it.
  *
  * Differences from Arc:
- * - Coin and token are separate. On Arc USDC is one balance with two views, the coin with 18 decimals and the token with 6. Here
- *   gas is paid in the coin, and everything else is the token: gas never lowers a token balance, and coin sent to a deposit address
- *   is not a deposit. So gas is given to addresses that need it: `gasHolders`, the faucet.
+ * - Within one transaction, USDC that a contract receives by the token cannot leave it as native coin: coin follows the token only
+ *   after the block. A transaction that spends the same money by both ways is reverted.
+ * - When an inner call moves coin from or to a blocked address or the zero address, Arc reverts that call, the sandbox the whole
+ *   transaction. `logsBloom` lacks the logs of native movements.
+ * - Gas is Ethereum's; Arc adds 2,100 for each check of its blocklist.
  * - A block is mined for each transaction and only then, so block numbers stand still where Arc's grow by two a second (`mine`),
  *   and the last block may be old. Calls and estimates still use the present time.
  * - There is no mempool: a transaction with a future nonce is refused.
  */
 export async function startChainServer(options: ChainServerOptions): Promise<ChainServer> {
+  const clock = options.clock ?? Date.now
+  const heads: Heads = []
   const chain = await Chain.open({
     dataDir: options.dataDir,
     chainId: options.chainId,
     contracts: options.contracts,
     gasHolders: options.gasHolders ?? [],
-    clock: options.clock ?? Date.now,
+    clock,
     onFailure: options.onFailure,
-    onStep: options.onStep ?? (() => {}),
+    onStep: (step) => {
+      if (options.isPublic && step === 'applied') heads.push({ blockNumber: chain.blockNumber, seenMs: clock() })
+      options.onStep?.(step)
+    },
   })
-  const methods = chainMethods(chain)
-  const server = createServer((request, response) => respond(request, response, methods))
+  const limits = options.isPublic ? new PublicLimits(clock, heads) : undefined
+  const methods = limits === undefined ? chainMethods(chain) : limits.apply(chainMethods(chain))
+  const server = createServer((request, response) => respond(request, response, methods, limits))
   server.requestTimeout = requestMsMax
   server.keepAliveTimeout = keepAliveMs
   server.maxConnections = connectionsMax
@@ -111,14 +121,15 @@ export async function startChainServer(options: ChainServerOptions): Promise<Cha
 }
 
 function adminOf(chain: Chain): ChainAdmin {
-  const faucet = new Faucet(chain)
   return {
-    giveUsdc: (address, atomic) => chain.ready.then(() => faucet.give(address, atomic)),
-    fundGas: (address, atomic) => chain.ready.then(() => chain.fundGas(address, atomic)),
+    async giveUsdc(address, atomic) {
+      await chain.ready
+      return { transactionHash: await chain.giveUsdc(address, atomic) }
+    },
     async keepGas(address, atomic) {
       await chain.ready
       const wei = BigInt((await chain.read('eth_getBalance', address, 'latest')) as Hex)
-      if (2n * wei < atomic * weiPerAtomic) await chain.fundGas(address, atomic)
+      if (2n * wei < atomic * weiPerAtomic) await chain.giveUsdc(address, atomic)
     },
     mine: (blocks) => chain.ready.then(() => chain.mine(blocks)),
     advanceTime: (seconds) => chain.ready.then(() => chain.advanceTime(seconds)),
@@ -134,6 +145,7 @@ async function respond(
   request: IncomingMessage,
   response: ServerResponse,
   methods: ReadonlyMap<string, Method>,
+  limits: PublicLimits | undefined,
 ): Promise<void> {
   // Any page may call it, like any public node: all data here is public.
   response.setHeader('access-control-allow-origin', '*')
@@ -143,6 +155,7 @@ async function respond(
   try {
     const body = await readBody(request)
     if (body === undefined) return sendTooLarge(response)
+    if (limits?.admits() === false) return send(response, 429, { 'retry-after': '1' })
     const answer = await answerJsonRpc(body, methods)
     send(response, answer === undefined ? 204 : 200, {}, answer)
   } catch {

@@ -16,7 +16,7 @@ import type { Payer } from '../ledger/hold-calls.ts'
 import { requestRefund } from '../ledger/refunds.ts'
 import { createRequestId } from '../ledger/request-id.ts'
 import { advanceWithdrawal, requestWithdrawal } from '../ledger/withdrawals.ts'
-import { fromAtomic } from '../money/usdc.ts'
+import { fromAtomic, zero } from '../money/usdc.ts'
 import { deleteOldAlerts, evaluateAccounts, listAlerts } from './alerts.ts'
 import { readEmail, removeEmail, setEmail, verifyEmail } from './emails.ts'
 import { type AlertKind, alertKindNames, alertKinds } from './kinds.ts'
@@ -187,6 +187,7 @@ test('a wallet that pays each request gets no low-balance alert until it has API
     id: randomUUID(),
     amount: fromAtomic(1_000n),
     min: fromAtomic(1n),
+    transferGas: zero,
   })
   await database.query(`update withdrawals set created_at = now() - interval '2 hours' where id = $1`, [refund.id])
   assert.deepEqual(await openKinds(wallet), ['withdrawal_stuck'])
@@ -284,7 +285,12 @@ test('alerts are mailed to an address that was verified from the account itself,
   assert.equal((await readEmail(database, payer))!.verifiedAt, undefined)
   await database.transaction((connection) => removeEmail(connection, payer))
   await mailer.send()
-  assert.deepEqual([mails.length, await readEmail(database, payer)], [2, undefined])
+  assert.deepEqual(
+    mails.slice(2).map(({ to }) => to),
+    [['ada@example.com']],
+  )
+  assert.match(mails[2]!.text, /The e-mail address for alerts was changed/)
+  assert.equal(await readEmail(database, payer), undefined)
   await database.transaction((connection) => setEmail(connection, payer, 'eve@example.com', linkOf))
   await assert.rejects(
     database.transaction((connection) => setEmail(connection, payer, 'eve@example.com', linkOf)),

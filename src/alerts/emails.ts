@@ -14,6 +14,8 @@ const linkHours = 24
 const linksPerDayMax = 3
 const accountsPerAddressMax = 5
 const mailsPerHourMax = 10
+/** More than alerts may use: an attacker who causes alerts cannot use up the mails that report the attack. */
+const securityMailsPerHourMax = 30
 const dayMs = 86_400_000
 const hourMs = 3_600_000
 
@@ -43,6 +45,7 @@ export async function setEmail(
   await lockAccount(connection, account)
   await refuseUnfunded(connection, account)
   await refuseCrowd(connection, account, address)
+  await queueSecurityMail(connection, account, 'The e-mail address for alerts was changed')
   const now = await readClock(connection)
   const [row] = await connection.query(
     `insert into alert_emails as e (partition, account_id, address, token_hash, token_until, links, links_from)
@@ -63,7 +66,14 @@ export async function setEmail(
       new Date(now.getTime() - dayMs),
     ],
   )
-  if (row === undefined) throw new TooManyLinksError()
+  if (row === undefined)
+    throw new ServiceError(
+      'rate_limited',
+      `${linksPerDayMax} confirmation links were sent within a day, which is the maximum. Try again tomorrow.`,
+      {
+        retryAfterMs: dayMs,
+      },
+    )
   await queueMail(connection, account, now, {
     address,
     subject: 'Confirm this address for alerts',
@@ -95,15 +105,21 @@ export async function verifyEmail(
 
 /** Call it in a transaction: it locks the account. The count of links that were sent stays. Returns the address, if there was one. */
 export async function removeEmail(connection: Connection, account: AccountRef): Promise<string | undefined> {
-  const owned = [account.partition, account.accountId]
   await lockAccount(connection, account)
   const removed = await readEmail(connection, account)
+  await queueSecurityMail(connection, account, 'The e-mail address for alerts was removed')
+  // An address that was never verified gets nothing more. A verified one still gets what happened before.
+  if (removed !== undefined && removed.verifiedAt === undefined)
+    await connection.query('delete from alert_mails where partition = $1 and account_id = $2 and address = $3', [
+      account.partition,
+      account.accountId,
+      removed.address,
+    ])
   await connection.query(
     `update alert_emails set address = null, verified_at = null, token_hash = null, token_until = null
       where partition = $1 and account_id = $2`,
-    owned,
+    [account.partition, account.accountId],
   )
-  await connection.query('delete from alert_mails where partition = $1 and account_id = $2', owned)
   return removed?.address
 }
 
@@ -114,23 +130,50 @@ export async function queueAlertMail(
   { kind, message }: Alert,
   now: Date,
 ): Promise<void> {
-  const [row] = await connection.query<{ address: string }>(
-    `update alert_emails
-        set sent = case when sent_from > $3 then sent + 1 else 1 end, sent_from = case when sent_from > $3 then sent_from else $4 end
-      where partition = $1 and account_id = $2 and verified_at is not null
-        and (sent_from is null or sent_from <= $3 or sent < ${mailsPerHourMax})
-     returning address`,
-    [account.partition, account.accountId, new Date(now.getTime() - hourMs), now],
-  )
-  if (row === undefined) return
+  const address = await countMail(connection, account, now, mailsPerHourMax)
+  if (address === undefined) return
   await queueMail(connection, account, now, {
-    address: row.address,
+    address,
     subject: `Penny alert: ${kind.replaceAll('_', ' ')}`,
     body: `${message}
 
 You get this because alerts by e-mail are on (dashboard, Settings, Alerts). An alert is sent once, and again only after it was resolved.
 `,
   })
+}
+
+/** Queues a mail about a change that a thief would make, in the transaction of the change. Removing the address does not stop it. */
+export async function queueSecurityMail(connection: Connection, account: AccountRef, change: string): Promise<void> {
+  const now = await readClock(connection)
+  const address = await countMail(connection, account, now, securityMailsPerHourMax)
+  if (address === undefined) return
+  await queueMail(connection, account, now, {
+    address,
+    subject: `Penny account: ${change}`,
+    body: `${change} (Penny account ${account.accountId}, ${now.toISOString()}).
+
+If it was not you or another owner, act now: sign in, and under Settings remove wallets, passkeys and members that you do not know, end
+other sessions, and set the withdrawal address back. A changed withdrawal address takes effect after a waiting period.
+`,
+  })
+}
+
+/** The verified address, if there is one and fewer mails than this were sent to it within an hour. */
+async function countMail(
+  connection: Connection,
+  { partition, accountId }: AccountRef,
+  now: Date,
+  perHourMax: number,
+): Promise<string | undefined> {
+  const [row] = await connection.query<{ address: string }>(
+    `update alert_emails
+        set sent = case when sent_from > $3 then sent + 1 else 1 end, sent_from = case when sent_from > $3 then sent_from else $4 end
+      where partition = $1 and account_id = $2 and verified_at is not null
+        and (sent_from is null or sent_from <= $3 or sent < $5)
+     returning address`,
+    [partition, accountId, new Date(now.getTime() - hourMs), now, perHourMax],
+  )
+  return row?.address
 }
 
 type NewMail = { readonly address: string; readonly subject: string; readonly body: string }
@@ -154,7 +197,8 @@ async function refuseUnfunded(connection: Connection, { partition, accountId }: 
     'select deposited from accounts where partition = $1 and id = $2',
     [partition, accountId],
   )
-  if (row!.deposited === 0n) throw new NothingDepositedError()
+  if (row!.deposited === 0n)
+    throw new ServiceError('invalid_value', 'Alerts by e-mail need an account that has deposited. Deposit first.')
 }
 
 async function refuseCrowd(connection: Connection, { accountId }: AccountRef, address: string): Promise<void> {
@@ -162,32 +206,13 @@ async function refuseCrowd(connection: Connection, { accountId }: AccountRef, ad
     'select count(*) as count from alert_emails where lower(address) = lower($1) and account_id <> $2',
     [address, accountId],
   )
-  if (row!.count >= BigInt(accountsPerAddressMax)) throw new AddressInUseError()
+  if (row!.count >= BigInt(accountsPerAddressMax))
+    throw new ServiceError(
+      'invalid_value',
+      `${accountsPerAddressMax} accounts use this e-mail address, which is the maximum. Use another one.`,
+    )
 }
 
 function hashOf(token: string): Buffer {
   return createHash('sha256').update(token).digest()
-}
-
-class TooManyLinksError extends ServiceError {
-  readonly code = 'rate_limited'
-  constructor() {
-    super(`${linksPerDayMax} confirmation links were sent within a day, which is the maximum. Try again tomorrow.`, {
-      retryAfterMs: dayMs,
-    })
-  }
-}
-
-class NothingDepositedError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super('Alerts by e-mail need an account that has deposited. Deposit first.')
-  }
-}
-
-class AddressInUseError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super(`${accountsPerAddressMax} accounts use this e-mail address, which is the maximum. Use another one.`)
-  }
 }

@@ -4,11 +4,13 @@ import { setRule } from '../alerts/rules.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
-import { clearedCookie } from '../http/origin.ts'
+import { checkSignInIsSafe, clearedCookie } from '../http/origin.ts'
+import { requireRemovable } from '../identity/established.ts'
+import { lockAccountsOf } from '../identity/members.ts'
 import { removePasskey } from '../identity/passkeys.ts'
 import { countCredentials, lockPerson } from '../identity/people.ts'
 import { revokeAccess } from '../identity/revoke-access.ts'
-import { endOtherSessions, endSession, listSessions, type Session } from '../identity/sessions.ts'
+import { endOtherSessions, endSession, listSessions } from '../identity/sessions.ts'
 import { addWallet, proveWallet, removeWallet } from '../identity/wallets.ts'
 import { renameAccount } from '../ledger/accounts.ts'
 import { closeAccount, NotClosableError } from '../ledger/close-account.ts'
@@ -16,10 +18,12 @@ import { parse, zero } from '../money/usdc.ts'
 import type { BodyOf } from '../openapi/contract.ts'
 import { signInContracts } from '../openapi/contracts/sign-in.ts'
 import { unusable } from '../openapi/input-refusal.ts'
+import { ownerCooldownMs } from './chain-services.ts'
+import { confirm, createChallenge, removalStatement } from './confirmation.ts'
 import { requireRecentSignIn } from './gate.ts'
 import { logAccountEvent } from './log-account-event.ts'
-import { renderAccount, renderSessionEntry } from './render-session.ts'
-import { type ApiRouter, NotFoundError } from './router.ts'
+import { type RenderedAccount, renderAccount, renderSessionEntry } from './render-session.ts'
+import { type ApiRouter, type Call, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
 import { lockSignIn } from './sign-in.ts'
 
@@ -78,35 +82,63 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     const address = await proveWallet(database, body.message, body.signature)
     await database.transaction(async (connection) => {
       await lockSignIn(connection, session)
-      if ((await addWallet(connection, session.personId, address)) !== session.personId) throw new WalletTakenError()
+      if ((await addWallet(connection, session.personId, address)) !== session.personId)
+        throw new ServiceError('invalid_value', 'This wallet belongs to another person. Use another wallet.')
       await logAccountEvent({ ...services, database: connection }, 'wallet_added', call, { address })
     })
     return renderAccount(services, session, session)
   })
 
+  router.at(signInContracts.createRemovalChallenge).answer(async ({ session, visitor, body }) => {
+    checkSignInIsSafe(site, visitor)
+    const { personId } = session
+    return createChallenge(services, {
+      personId,
+      statement: removalStatement(body.remove.toLowerCase()),
+      wallet: body.wallet,
+    })
+  })
+
   router.at(signInContracts.removeWallet).answer(async (call) => {
-    const { session, parameters } = call
-    requireRecentSignIn(session)
-    const address = parameters.address.toLowerCase()
-    await removeCredential(services, session, async (connection) => {
-      if (!(await removeWallet(connection, session.personId, address))) return false
+    const address = call.parameters.address.toLowerCase()
+    return removeCredential(call, address, async (connection) => {
+      if (!(await removeWallet(connection, call.session.personId, address))) return false
       await logAccountEvent({ ...services, database: connection }, 'wallet_removed', call, { address })
       return true
     })
-    return renderAccount(services, session, session)
   })
 
   router.at(signInContracts.removePasskey).answer(async (call) => {
-    const { session, parameters } = call
-    requireRecentSignIn(session)
-    await removeCredential(services, session, async (connection) => {
-      if (!(await removePasskey(connection, session.personId, parameters.id))) return false
-      const facts = { passkey_id: parameters.id }
-      await logAccountEvent({ ...services, database: connection }, 'passkey_removed', call, facts)
+    const { id } = call.parameters
+    return removeCredential(call, id, async (connection) => {
+      if (!(await removePasskey(connection, call.session.personId, id))) return false
+      await logAccountEvent({ ...services, database: connection }, 'passkey_removed', call, { passkey_id: id })
       return true
     })
-    return renderAccount(services, session, session)
   })
+
+  /** Removes a wallet or passkey unless it is the last. The person's lock serializes two removals. */
+  async function removeCredential(
+    { session, body: { proof } }: Call<typeof signInContracts.removeWallet | typeof signInContracts.removePasskey>,
+    id: string,
+    remove: (connection: Connection) => Promise<boolean>,
+  ): Promise<RenderedAccount> {
+    requireRecentSignIn(session)
+    const { personId } = session
+    const confirmedBy = proof === undefined ? undefined : await confirm(services, removalStatement(id), proof)
+    await database.transaction(async (connection) => {
+      await lockAccountsOf(connection, personId)
+      await lockPerson(connection, personId)
+      await requireRemovable(connection, personId, { id, confirmedBy }, ownerCooldownMs(services))
+      if (!(await remove(connection))) throw new NotFoundError()
+      if ((await countCredentials(connection, personId)) === 0)
+        throw new ServiceError(
+          'invalid_value',
+          'This is your last way to sign in. Add another wallet or passkey first.',
+        )
+    })
+    return renderAccount(services, session, session)
+  }
 }
 
 type AlertsBody = NonNullable<BodyOf<typeof signInContracts.updateAccount>['alerts']>
@@ -135,31 +167,4 @@ async function refuseDemoAccount({ chainServices }: ApiServices, { accountId }: 
     throw new NotClosableError(
       'This is the demo account of the sandbox and cannot be closed. Use Reset data to start over.',
     )
-}
-
-/** Removes a wallet or passkey unless it is the last. The person's lock serializes two removals. */
-async function removeCredential(
-  { database }: ApiServices,
-  { personId }: Session,
-  remove: (connection: Connection) => Promise<boolean>,
-): Promise<void> {
-  await database.transaction(async (connection) => {
-    await lockPerson(connection, personId)
-    if (!(await remove(connection))) throw new NotFoundError()
-    if ((await countCredentials(connection, personId)) === 0) throw new LastCredentialError()
-  })
-}
-
-export class WalletTakenError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super('This wallet belongs to another person. Use another wallet.')
-  }
-}
-
-export class LastCredentialError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super('This is your last way to sign in. Add another wallet or passkey first.')
-  }
 }

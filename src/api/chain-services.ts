@@ -1,6 +1,7 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection } from '../db/database.ts'
 import type { Usdc } from '../money/usdc.ts'
+import type { ReceiptDocument } from '../receipts/receipt.ts'
 
 // What the dashboard needs from the chain side of the service. Optional members may be absent; their routes then answer with an error.
 
@@ -8,6 +9,8 @@ export type ChainFacts = {
   readonly id: number
   readonly name: string
   readonly usdcAddress: string
+  /** Whether native transfers are deposits: the chain's coin is USDC, and their logs are read. */
+  readonly takesCoin: boolean
   /** The gateway's contract. Never shown as a deposit address, and refused as a withdrawal address. */
   readonly gatewayAddress: string
   readonly explorerUrl: string | undefined
@@ -20,7 +23,6 @@ export type ChainFunds = {
   readonly chain: ChainFacts
   /** Smaller amounts are credited when they add up to this. */
   readonly depositMin: Usdc
-  readonly withdrawalMin: Usdc
   /** The account's address, whether or not it is assigned. */
   ownAddress(account: AccountRef): Promise<string>
   /** Assigns the address to the account; it is watched from now on. */
@@ -61,8 +63,13 @@ export type ChainServices = {
   /** Undefined in production. */
   readonly sandbox?: SandboxControls | undefined
   /** The public receipt of a request; undefined when there is none. */
-  readonly findReceipt?: ((requestId: string) => Promise<object | undefined>) | undefined
+  readonly findReceipt?: ((requestId: string) => Promise<ReceiptDocument | undefined>) | undefined
   /** The receipt bundle of an account, produced while it is read; undefined while the account has none. */
   readonly exportReceipts?: ((account: AccountRef) => Promise<AsyncIterable<string> | undefined>) | undefined
   readonly solvency?: (() => Promise<{ readonly ok: boolean | null } & Record<string, unknown>>) | undefined
+}
+
+/** 0 without a chain: there is no address to wait for. */
+export function ownerCooldownMs({ chainServices }: { readonly chainServices: ChainServices }): number {
+  return chainServices.funds?.ownerCooldownMs ?? 0
 }

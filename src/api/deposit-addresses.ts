@@ -1,6 +1,6 @@
 import { type AccountRef, accountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
-import { RateLimitedError, TokenBuckets } from '../http/token-buckets.ts'
+import { RateLimitedError, TokenBuckets } from '../fairness/token-buckets.ts'
 import type { Visitor } from '../http/visitor.ts'
 import { findAccount } from '../ledger/accounts.ts'
 import type { ChainFunds } from './chain-services.ts'

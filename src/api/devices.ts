@@ -1,6 +1,6 @@
 import type { AccountRef } from '../db/account-ref.ts'
+import { TokenBuckets } from '../fairness/token-buckets.ts'
 import { checkSignInIsSafe } from '../http/origin.ts'
-import { TokenBuckets } from '../http/token-buckets.ts'
 import type { Visitor } from '../http/visitor.ts'
 import {
   cancelDeviceLogin,

@@ -28,7 +28,7 @@ const pageMax = 1_000
 
 /** `GET /api/export`: all stored data of the account, produced while the client reads it. */
 export function routeExport(router: ApiRouter, gate: Gate, services: ApiServices, downloads: Downloads): void {
-  const { database, inFlightCap } = services
+  const { database } = services
 
   router
     .at(chatContracts.exportAccount)
@@ -44,7 +44,7 @@ export function routeExport(router: ApiRouter, gate: Gate, services: ApiServices
       object: 'export',
       exported_at: new Date().toISOString(),
       account: await renderAccount(services, session, session),
-      balance: renderBalance(await readBalance(database, session), inFlightCap),
+      balance: renderBalance(await readBalance(database, session), services),
       sessions: (await listSessions(database, session.personId)).map((entry) => renderSessionEntry(entry, session)),
       keys: (await listKeys(database, session.accountId)).map(renderKey),
       members: (await listMembers(database, session)).map(renderMember),

@@ -20,21 +20,30 @@ import { siteOf } from '../http/origin.ts'
 import { UnpaidRequests } from '../http/unpaid-requests.ts'
 import { KeyFinder } from '../identity/key-finder.ts'
 import { createLoginToken } from '../identity/login-links.ts'
+import { addMember } from '../identity/members.ts'
 import { addWallet } from '../identity/wallets.ts'
 import { type Account, createAccount, findAccountsNamed } from '../ledger/accounts.ts'
 import { readBalance } from '../ledger/balance.ts'
 import { listDepositAccounts } from '../ledger/deposit-addresses.ts'
 import { creditDeposit } from '../ledger/deposits.ts'
 import type { WithdrawalState } from '../ledger/states.ts'
-import { advanceWithdrawal, findWithdrawal, isSettled, requestWithdrawal } from '../ledger/withdrawals.ts'
+import {
+  advanceWithdrawal,
+  findWithdrawal,
+  isSettled,
+  requestWithdrawal,
+  setWithdrawalFeeMax,
+} from '../ledger/withdrawals.ts'
 import { parse } from '../money/usdc.ts'
 import { Funds } from '../settlement/funds.ts'
 import type { Custodian } from '../signer/custodian.ts'
 import { askCustodian, createSigner } from '../signer/signer.ts'
+import { routeAccount } from './account.ts'
 import type { ChainFunds } from './chain-services.ts'
 import { DepositAddresses } from './deposit-addresses.ts'
 import { routeFunds } from './funds.ts'
 import { Gate } from './gate.ts'
+import { routeMembers } from './members.ts'
 import { ApiRouter } from './router.ts'
 import { routeSandbox } from './sandbox.ts'
 import type { ApiServices } from './services.ts'
@@ -80,9 +89,16 @@ function createRoutes() {
   const site = siteOf(origin)
   const keys = new KeyFinder({ database, now })
   const funds: ChainFunds = {
-    chain: { id: 5_042_002, name: 'Arc', usdcAddress, gatewayAddress, explorerUrl: undefined, publicRpcUrl: undefined },
+    chain: {
+      id: 5_042_002,
+      name: 'Arc',
+      usdcAddress,
+      takesCoin: true,
+      gatewayAddress,
+      explorerUrl: undefined,
+      publicRpcUrl: undefined,
+    },
     depositMin: parse('0.1'),
-    withdrawalMin: parse('0.1'),
     ownerCooldownMs,
     ownAddress: ({ partition, accountId }) => owners.ownAddress({ partition, id: accountId }),
     depositAddress: ({ partition, accountId }) => owners.depositAddress({ partition, id: accountId }),
@@ -104,8 +120,10 @@ function createRoutes() {
     chainServices: { environment: 'testnet', funds },
     prices: loadPriceList(undefined),
     inFlightCap: parse('1'),
+    withdrawalMin: parse('0.1'),
     ledgerPartitions: 1,
     unsettledCap: parse('5'),
+    keys,
     log: { info: (line: object) => trail.push(line) },
   } as unknown as ApiServices
   const app = new Hono<HonoBindings>()
@@ -114,6 +132,8 @@ function createRoutes() {
   const unpaid = new UnpaidRequests({ now, findAccount: async () => undefined })
   const router = new ApiRouter({ app, gate, trustProxy: true, chatBodyLimits, unpaid })
   routeSignIn(router, services)
+  routeAccount(router, services)
+  routeMembers(router, services)
   routeFunds(router, services, new DepositAddresses({ database, chainServices: { funds }, now: () => addressesMs.now }))
   routeSandbox(router, services)
   app.onError((error, context) => {
@@ -160,6 +180,17 @@ test('a withdrawal refuses every address that would lose the money, and says why
     assert.ok(error.message.includes(why), error.message)
   }
   assert.equal((await readBalance(ledger.database, client.owner)).available, parse('10'))
+})
+
+test('the balance says the least withdrawal, which is more than the gateway’s fee', async () => {
+  const client = await signIn('10')
+  const minimum = async (feeMax: bigint) => {
+    await setWithdrawalFeeMax(ledger.database, feeMax)
+    const { withdrawal_min, withdrawal_fee_max } = await client.get('/api/balance')
+    return [withdrawal_min, withdrawal_fee_max]
+  }
+  assert.deepEqual(await minimum(250_000n), ['0.250001', '0.25'])
+  assert.deepEqual(await minimum(0n), ['0.1', '0'])
 })
 
 test('a withdrawal to the owner is paid once, even if its form is sent repeatedly', async () => {
@@ -277,7 +308,7 @@ test('the first owner address of an account with money waits, unless a passkey o
   assert.deepEqual(await client.refusal('POST', '/api/withdrawals', body, form()), [400, 'invalid_value'])
 
   const challenge = await client.post('/api/owner/challenge', { address: ownerAddress })
-  assert.ok(Buffer.from(challenge.options.challenge, 'base64url').toString().endsWith(ownerAddress))
+  assert.ok(Buffer.from(challenge.options.challenge, 'base64url').toString().includes(ownerAddress))
   const proof = { credential: device.answer(client, challenge.options) }
   const settled = (await (await setOwner(ownerAddress, proof)).json()) as { owner_usable_from: string }
   assert.ok(Date.parse(settled.owner_usable_from) <= Date.now())
@@ -306,6 +337,106 @@ test('a wallet of the account confirms the first owner address by a message that
   const answer = await client.send('PUT', '/api/owner', { address: ownerAddress, proof: await sign(ownerAddress) })
   const { owner_usable_from } = (await answer.json()) as { owner_usable_from: string }
   assert.ok(Date.parse(owner_usable_from) <= Date.now())
+})
+
+/** A person who opened an account with a wallet an hour ago, which is longer than anything counts as there from the beginning. */
+async function openWithWallet() {
+  const { database } = ledger
+  const wallet = createWallet()
+  const client = new DashboardClient({ origin })
+  const { account, person } = await client.post('/api/auth/wallet', await signedMessage(client, wallet))
+  const [{ partition }] = (await findAccountsNamed(database, account.id)) as [Account]
+  const owner = { partition, accountId: account.id as string }
+  const hourAgo = `= clock_timestamp() - interval '1 hour'`
+  await database.query(`update accounts set created_at ${hourAgo}, event_types = $2 where id = $1`, [
+    account.id,
+    ['owner.changed', 'wallet.added', 'wallet.removed', 'passkey.added', 'passkey.removed'],
+  ])
+  await database.query(`update people set created_at ${hourAgo} where id = $1`, [person.id])
+  await database.query(`update wallets set added_at ${hourAgo} where person_id = $1`, [person.id])
+  await database.query(`update memberships set owner_since ${hourAgo} where person_id = $1`, [person.id])
+  await database.query(
+    `insert into alert_emails (partition, account_id, address, verified_at, links, links_from) values ($1, $2, $3, now(), 1, now())`,
+    [partition, account.id, 'owner@example.com'],
+  )
+  await creditDeposit(database, { ...owner, id: randomUUID(), amount: parse('5'), source: 'test' })
+  return { client, wallet, owner, personId: person.id as string }
+}
+
+async function confirmRemoval(client: DashboardClient, remove: string, wallet: ReturnType<typeof createWallet>) {
+  const { message } = await client.post('/api/removal-challenge', { remove, wallet: wallet.address })
+  return { proof: { message: message as string, signature: await wallet.signMessage({ message }) } }
+}
+
+// The owner’s wallet could be removed and then signed in to a new, empty account while the thief’s address became usable.
+test('a stolen session cannot lock the owner out until its own withdrawal address takes effect', async () => {
+  const { client, wallet, owner, personId } = await openWithWallet()
+  const own = `/api/wallets/${wallet.address.toLowerCase()}`
+  const [thief, accomplice] = [createWallet(), createWallet()]
+  await client.post('/api/wallets', await signedMessage(client, thief))
+  const refused = [401, 'sign_in_failed']
+  assert.deepEqual(await client.refusal('DELETE', own), refused)
+  assert.deepEqual(await client.refusal('DELETE', own, await confirmRemoval(client, wallet.address, thief)), refused)
+  const other = await confirmRemoval(client, thief.address, wallet)
+  assert.deepEqual(await client.refusal('DELETE', own, other), refused, 'signed for another removal')
+  // An owner whom the thief invites can remove nobody, nor can the stolen session leave.
+  const second = new DashboardClient({ origin })
+  const joined = await second.post('/api/auth/wallet', await signedMessage(second, accomplice))
+  await ledger.database.transaction((connection) =>
+    addMember(connection, owner, { personId: joined.person.id, role: 'owner' }),
+  )
+  await second.post('/api/session/account', { account_id: owner.accountId })
+  const last = [409, 'last_owner']
+  assert.deepEqual(await second.refusal('DELETE', `/api/members/${personId}`), last)
+  assert.deepEqual(await second.refusal('PATCH', `/api/members/${personId}`, { role: 'viewer' }), last)
+  assert.deepEqual(await client.refusal('DELETE', '/api/membership'), last)
+  const stolen = await client.send('PUT', '/api/owner', { address: thief.address })
+  assert.ok(Date.parse(((await stolen.json()) as { owner_usable_from: string }).owner_usable_from) > Date.now())
+  await client.send('DELETE', '/api/sessions')
+
+  const victim = new DashboardClient({ origin })
+  const { account } = await victim.post('/api/auth/wallet', await signedMessage(victim, wallet))
+  assert.equal(account.id, owner.accountId)
+  await victim.delete(`/api/wallets/${thief.address.toLowerCase()}`)
+  await victim.send('DELETE', `/api/members/${joined.person.id}`)
+  const back = await victim.send('PUT', '/api/owner', { address: wallet.address })
+  assert.ok(Date.parse(((await back.json()) as { owner_usable_from: string }).owner_usable_from) <= Date.now())
+  const mails = await ledger.database.query<{ subject: string }>(
+    'select subject from alert_mails where account_id = $1 order by created_at',
+    [owner.accountId],
+  )
+  assert.deepEqual(
+    mails.map(({ subject }) => /wallet|address/.exec(subject)?.[0]),
+    ['wallet', 'address', 'wallet', 'address'],
+  )
+  const events = await ledger.database.query<{ type: string }>(
+    'select type from events where account_id = $1 order by number',
+    [owner.accountId],
+  )
+  assert.deepEqual(
+    events.map(({ type }) => type),
+    ['wallet.added', 'owner.changed', 'wallet.removed', 'owner.changed'],
+  )
+})
+
+test('a person who lost a device removes it: confirmed by another that is old enough, or by itself', async () => {
+  const { client, wallet, personId } = await openWithWallet()
+  const [next, third] = [createWallet(), createWallet()]
+  await client.post('/api/wallets', await signedMessage(client, next))
+  const own = `/api/wallets/${wallet.address.toLowerCase()}`
+  assert.equal((await client.send('DELETE', own, await confirmRemoval(client, wallet.address, next))).status, 401)
+  await ledger.database.query(
+    `update wallets set added_at = added_at - interval '25 hours' where person_id = $1 and address = $2`,
+    [personId, next.address.toLowerCase()],
+  )
+  const established = (await client.get('/api/session')).account.wallets.map(
+    (one: { established: boolean }) => one.established,
+  )
+  assert.deepEqual(established, [true, true])
+  assert.equal((await client.send('DELETE', own, await confirmRemoval(client, wallet.address, next))).status, 200)
+  await client.post('/api/wallets', await signedMessage(client, third))
+  const itself = await confirmRemoval(client, next.address, next)
+  assert.equal((await client.send('DELETE', `/api/wallets/${next.address.toLowerCase()}`, itself)).status, 200)
 })
 
 test('a withdrawal needs an amount above 0, at most the available balance, and an idempotency key', async () => {

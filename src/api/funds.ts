@@ -3,11 +3,12 @@ import { derivedId } from '../db/derived-id.ts'
 import { isUuid } from '../db/uuid.ts'
 import { ServiceError } from '../errors.ts'
 import { checkSignInIsSafe } from '../http/origin.ts'
+import { requireEstablished } from '../identity/established.ts'
 import { type Account, findAccount } from '../ledger/accounts.ts'
 import { listGivenBack } from '../ledger/adjustments.ts'
 import { readBalance } from '../ledger/balance.ts'
 import { listDeposits } from '../ledger/deposits.ts'
-import { requestRefund } from '../ledger/refunds.ts'
+import { requestRefund, transferGas } from '../ledger/refunds.ts'
 import type { TransferCursor, TransferPage } from '../ledger/transfer-page.ts'
 import { findWithdrawal, listWithdrawals, readWithdrawalTime, WalletAccountError } from '../ledger/withdrawals.ts'
 import { parse, type Usdc } from '../money/usdc.ts'
@@ -15,10 +16,10 @@ import { fundsContracts } from '../openapi/contracts/funds.ts'
 import { unusable } from '../openapi/input-refusal.ts'
 import { parseAddress, zeroAddress } from '../signer/address.ts'
 import type { ChainFunds } from './chain-services.ts'
+import { confirm, createChallenge, ownerStatement } from './confirmation.ts'
 import type { DepositAddresses } from './deposit-addresses.ts'
 import { requireRecentSignIn } from './gate.ts'
 import { logAccountEvent } from './log-account-event.ts'
-import { confirmOwner, createOwnerChallenge } from './owner-proof.ts'
 import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
 import { renderAccount } from './render-session.ts'
 import type { ApiRouter } from './router.ts'
@@ -26,11 +27,11 @@ import type { ApiServices } from './services.ts'
 
 /** Balance, deposits, withdrawals and refunds. */
 export function routeFunds(router: ApiRouter, services: ApiServices, addresses: DepositAddresses): void {
-  const { database, chainServices, inFlightCap, withdrawalMin } = services
+  const { database, chainServices, withdrawalMin } = services
 
   router
     .at(fundsContracts.getBalance)
-    .answer(async ({ owner }) => renderBalance(await readBalance(database, owner), inFlightCap))
+    .answer(async ({ owner }) => renderBalance(await readBalance(database, owner), services))
 
   router.at(fundsContracts.listDeposits).answer(async ({ owner, query, visitor }) => {
     const page = await pageOf(query, (below) => listDeposits(database, owner, below), isDepositId)
@@ -83,10 +84,15 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
   router.at(fundsContracts.createWalletRefund).answer(async (call) => {
     const { owner, session, body, headers } = call
     requireRecentSignIn(session)
-    if ((await accountOf(services, owner)).wallet === undefined) throw new NoWalletAccountError()
+    if ((await accountOf(services, owner)).wallet === undefined)
+      throw new ServiceError(
+        'invalid_value',
+        'Only the credit of a wallet account, which pays over x402, is paid back. Withdraw with POST /api/withdrawals.',
+      )
     const amount = body.amount === undefined ? undefined : readAmount(body.amount)
     const id = withdrawalId(owner, headers['idempotency-key'])
-    await requestRefund(database, { ...accountRef(owner), id, amount, min: withdrawalMin }, (connection, refunded) =>
+    const refund = { ...accountRef(owner), id, amount, min: withdrawalMin, transferGas }
+    await requestRefund(database, refund, (connection, refunded) =>
       logAccountEvent({ ...services, database: connection }, 'withdrawal_requested', call, {
         withdrawal_id: id,
         amount: refunded.toString(),
@@ -102,7 +108,10 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
     await refuseWalletAccount(services, owner)
     const address = await checkDestination(funds, owner, body.address, 'address')
     const isConfirmed = body.proof !== undefined
-    if (body.proof !== undefined) await confirmOwner(services, session, address, body.proof)
+    if (body.proof !== undefined) {
+      const credential = await confirm(services, ownerStatement(address), body.proof)
+      await requireEstablished(database, session, credential, funds.ownerCooldownMs)
+    }
     await funds.registerOwner({ ...accountRef(owner), address, isConfirmed }, (connection) =>
       logAccountEvent({ ...services, database: connection }, 'owner_changed', call, { address }),
     )
@@ -114,12 +123,8 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
     const funds = wired(chainServices.funds)
     await refuseWalletAccount(services, owner)
     const address = await checkDestination(funds, owner, body.address, 'address')
-    return createOwnerChallenge(services, {
-      personId: session.personId,
-      address,
-      wallet: body.wallet,
-      chainId: funds.chain.id,
-    })
+    const { personId } = session
+    return createChallenge(services, { personId, statement: ownerStatement(address), wallet: body.wallet })
   })
 
   router.at(fundsContracts.getSolvency).answer(async () => {
@@ -159,7 +164,14 @@ function readCursor(cursor: string, isId: (text: string) => boolean): TransferCu
 }
 
 function wired(funds: ChainFunds | undefined): ChainFunds {
-  if (funds === undefined) throw new FundsAwayError()
+  if (funds === undefined)
+    throw new ServiceError(
+      'settlement_delayed',
+      'Money cannot be moved at the moment. Nothing was changed. Try again later.',
+      {
+        retryAfterMs: 30_000,
+      },
+    )
   return funds
 }
 
@@ -221,23 +233,4 @@ export function checkWallet({ chain }: ChainFunds, text: string, param: string):
   if (address === chain.usdcAddress.toLowerCase()) throw refused('this is the USDC contract itself')
   if (address === chain.gatewayAddress.toLowerCase()) throw refused('this is the gateway contract')
   return address
-}
-
-export class NoWalletAccountError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super(
-      'Only the credit of a wallet account, which pays over x402, is paid back. Withdraw with POST /api/withdrawals.',
-    )
-  }
-}
-
-/** This node has no chain services. */
-export class FundsAwayError extends ServiceError {
-  readonly code = 'settlement_delayed'
-  constructor() {
-    super('Money cannot be moved at the moment. Nothing was changed. Try again later.', {
-      retryAfterMs: 30_000,
-    })
-  }
 }

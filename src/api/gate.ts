@@ -1,14 +1,14 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
+import { TokenBuckets } from '../fairness/token-buckets.ts'
 import { authenticate } from '../http/authenticate.ts'
 import { checkSameOrigin, readSessionToken, type Site } from '../http/origin.ts'
-import { TokenBuckets } from '../http/token-buckets.ts'
 import { UnknownUrlError } from '../http/unknown-url.ts'
 import type { Visitor } from '../http/visitor.ts'
 import { managementPrefix } from '../identity/api-key-format.ts'
 import type { KeyFinder } from '../identity/key-finder.ts'
-import { findManagementKey, grants, type ManagementBearer, type Scope } from '../identity/management-keys.ts'
+import { findManagementKey, grants, type ManagementBearer } from '../identity/management-keys.ts'
 import { type Role, reaches } from '../identity/roles.ts'
 import { findSession, type Session } from '../identity/sessions.ts'
 import type { Contract } from '../openapi/contract.ts'
@@ -217,13 +217,21 @@ function requireAccount(
   shown: string | undefined,
 ): void {
   if (session === undefined || shown === undefined || access === 'public' || isForPerson) return
-  if (session.accountId !== shown) throw new AccountSwitchedError()
+  if (session.accountId !== shown)
+    throw new ServiceError(
+      'account_switched',
+      'You switched to another account in another window. Nothing was changed. Reload the page.',
+    )
 }
 
 /** After a sign-in of another person in one window, the others must change neither that person's sign-ins nor their accounts. */
 export function requirePerson({ personId }: Session, visitor: Visitor): void {
   const shown = visitor.header(personHeader)
-  if (shown !== undefined && shown !== personId) throw new PersonSwitchedError()
+  if (shown !== undefined && shown !== personId)
+    throw new ServiceError(
+      'account_switched',
+      'Another person signed in in another window. Nothing was changed. Reload the page.',
+    )
 }
 
 function requireRole({ role }: Contract, session: Session | undefined): void {
@@ -244,7 +252,13 @@ function callerOf(visitor: Visitor, session: Session | undefined): Caller {
 }
 
 function callerOfManagementKey({ scope }: Contract, visitor: Visitor, bearer: ManagementBearer): Caller {
-  if (scope === undefined || !grants(bearer.scopes, scope)) throw new ScopeRequiredError(scope)
+  if (scope === undefined || !grants(bearer.scopes, scope))
+    throw new ServiceError(
+      'scope_required',
+      scope === undefined
+        ? 'Management keys cannot do this. Sign in to the dashboard. Nothing was changed.'
+        : `This management key does not have the scope ${scope}. Add it in Settings, or use another key. Nothing was changed.`,
+    )
   return { visitor, owner: bearer, session: undefined, managementKey: bearer, keysMadeBy: undefined }
 }
 
@@ -256,13 +270,17 @@ function managementSecretOf(authorization: string | undefined): string | undefin
 
 /** Throws unless the person signed in recently. */
 export function requireRecentSignIn({ isRecent }: Session): void {
-  if (!isRecent) throw new RecentSignInRequiredError()
+  if (!isRecent)
+    throw new ServiceError(
+      'recent_sign_in_required',
+      'This needs a sign-in within the last 15 minutes. Sign in again, then repeat it. Nothing was changed.',
+    )
 }
 
 export class SessionRequiredError extends ServiceError {
-  readonly code = 'session_required'
   constructor({ access, scope }: Contract, withKey: boolean) {
     super(
+      'session_required',
       withKey
         ? `This is part of the dashboard and needs a session${scope === undefined ? '' : ` or a management key with the scope ${scope}`}. An API key is not enough; sign in.`
         : access === 'key or session'
@@ -272,28 +290,14 @@ export class SessionRequiredError extends ServiceError {
   }
 }
 
-export class AccountSwitchedError extends ServiceError {
-  readonly code = 'account_switched'
-  constructor() {
-    super('You switched to another account in another window. Nothing was changed. Reload the page.')
-  }
-}
-
-export class PersonSwitchedError extends ServiceError {
-  readonly code = 'account_switched'
-  constructor() {
-    super('Another person signed in in another window. Nothing was changed. Reload the page.')
-  }
-}
-
 export class RoleRequiredError extends ServiceError {
-  readonly code = 'role_required'
   readonly needed: Role
   readonly session: Session
   constructor(needed: Role, session: Session) {
     const who =
       needed === 'owner' ? 'owners' : needed === 'admin' ? 'owners and admins' : 'owners, admins and developers'
     super(
+      'role_required',
       `Only ${who} of the account may do this. Your role in this account is ${session.role}. Ask an owner. Nothing was changed.`,
     )
     this.needed = needed
@@ -301,28 +305,9 @@ export class RoleRequiredError extends ServiceError {
   }
 }
 
-export class ScopeRequiredError extends ServiceError {
-  readonly code = 'scope_required'
-  constructor(scope: Scope | undefined) {
-    super(
-      scope === undefined
-        ? 'Management keys cannot do this. Sign in to the dashboard. Nothing was changed.'
-        : `This management key does not have the scope ${scope}. Add it in Settings, or use another key. Nothing was changed.`,
-    )
-  }
-}
-
-export class RecentSignInRequiredError extends ServiceError {
-  readonly code = 'recent_sign_in_required'
-  constructor() {
-    super('This needs a sign-in within the last 15 minutes. Sign in again, then repeat it. Nothing was changed.')
-  }
-}
-
 /** Sandbox routes do not exist in production. */
 export class NotInSandboxError extends ServiceError {
-  readonly code = 'unknown_url'
   constructor() {
-    super('This exists only in the sandbox.')
+    super('unknown_url', 'This exists only in the sandbox.')
   }
 }

@@ -1,8 +1,10 @@
+import { isOfCredentials, reportSecurityChange } from '../alerts/security.ts'
 import { type AccountEvent, type LogActor, writeAccountLog } from '../db/account-log.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection } from '../db/database.ts'
 import type { Visitor } from '../http/visitor.ts'
 import type { ManagementBearer } from '../identity/management-keys.ts'
+import { listAccountsOf } from '../identity/members.ts'
 import type { Session } from '../identity/sessions.ts'
 import type { Contract } from '../openapi/contract.ts'
 import type { ApiServices } from './services.ts'
@@ -38,8 +40,8 @@ type Facts = {
 }
 
 /**
- * Records a change of an account: a row in the account log, which members see, and a line in the service's log. Pass the connection of
- * the transaction that makes the change as `database`.
+ * Records a change of an account: a row in the account log, which members see, and a line in the service's log; of a change that a thief
+ * would make also a mail and a webhook event. Pass the connection of the transaction that makes the change as `database`.
  */
 export async function logAccountEvent(
   { log, database }: Pick<ApiServices, 'log'> & { readonly database: Connection },
@@ -50,6 +52,14 @@ export async function logAccountEvent(
   const { owner, session, visitor } = actor
   const { network } = visitor
   await writeAccountLog(database, owner, { event, actor: actorOf(actor), facts })
+  const isOfPerson = session !== undefined && isOfCredentials(event)
+  const accounts = isOfPerson ? await listAccountsOf(database, session.personId) : [owner]
+  const { address, passkey_id } = facts
+  await reportSecurityChange(database, accounts, event, {
+    ...(address !== undefined && { address }),
+    ...(passkey_id !== undefined && { passkey_id }),
+    ...(session !== undefined && { member_id: session.personId }),
+  })
   // Names are customers' data: they stay in the account log.
   const { name: _, ...loggable } = facts
   log.info({ event, account_id: owner.accountId, method: session?.method, network, ...loggable }, 'account')

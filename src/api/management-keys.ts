@@ -104,7 +104,11 @@ export function routeManagementKeys(router: ApiRouter, services: ApiServices): v
 
   async function usableKey(owner: AccountRef, id: string): Promise<ManagementKey> {
     const key = await ownKey(owner, id)
-    if (key.revokedAt !== undefined) throw new ManagementKeyRevokedError()
+    if (key.revokedAt !== undefined)
+      throw new ServiceError(
+        'invalid_value',
+        'This management key was revoked and cannot be changed. Create a new one.',
+      )
     return key
   }
 }
@@ -122,12 +126,5 @@ function render(key: ManagementKey): RenderedManagementKey {
     last_used_at: key.lastUsedAt?.toISOString() ?? null,
     expires_at: key.expiresAt?.toISOString() ?? null,
     revoked_at: key.revokedAt?.toISOString() ?? null,
-  }
-}
-
-export class ManagementKeyRevokedError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super('This management key was revoked and cannot be changed. Create a new one.')
   }
 }

@@ -9,6 +9,7 @@ import { switchAccount } from '../identity/sessions.ts'
 import { format, type Usdc } from '../money/usdc.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
 import { memberContracts } from '../openapi/contracts/members.ts'
+import { ownerCooldownMs } from './chain-services.ts'
 import { pageOf } from './funds.ts'
 import { requireRecentSignIn } from './gate.ts'
 import { readLimit } from './keys.ts'
@@ -30,8 +31,9 @@ export function routeMembers(router: ApiRouter, services: ApiServices): void {
     requireRecentSignIn(session)
     const changes = { role: body.role, limit: readLimit(body.limit), limitWindow: body.limit_window }
     const { changedKeyIds } = await database.transaction(async (connection) => {
-      const { role: by } = (await call.lockAccess(connection)).session
-      const changed = await changeMember(connection, session, { by, personId: parameters.id }, changes)
+      const { session: by } = await call.lockAccess(connection)
+      const member = { by, personId: parameters.id, ownerCooldownMs: ownerCooldownMs(services) }
+      const changed = await changeMember(connection, session, member, changes)
       await logRevokedSecrets(connection, call, changed)
       const { name, role, limit } = (await findMember(connection, session, parameters.id))!
       const facts = {
@@ -84,8 +86,12 @@ export function routeMembers(router: ApiRouter, services: ApiServices): void {
   ): Promise<void> {
     const { session } = call
     const { changedKeyIds } = await database.transaction(async (connection) => {
-      const { role: by } = (await call.lockAccess(connection)).session
-      const removed = await removeMember(connection, session, { by, personId })
+      const { session: by } = await call.lockAccess(connection)
+      const removed = await removeMember(connection, session, {
+        by,
+        personId,
+        ownerCooldownMs: ownerCooldownMs(services),
+      })
       await logRevokedSecrets(connection, call, removed)
       const { name, role } = removed.member
       await logAccountEvent({ ...services, database: connection }, event, call, { member_id: personId, name, role })

@@ -255,6 +255,8 @@ function partsOf({ service, numbers, ledger, solvency, providers, nowMs }: Seen)
     state: violations === undefined ? 'unknown' : violations.value === 0 ? 'working' : 'failing',
     detail: violations === undefined ? 'No audit yet.' : `${violations.value} violations, ${ago(violations.at)}`,
   })
+  const nodes = ledger.processMetrics.get('chain_nodes')
+  const nodesFailing = ledger.processMetrics.get('chain_nodes_failing')?.value ?? 0
   const database = service.databaseMs === undefined ? 'No answer' : `${Math.round(service.databaseMs)} ms`
   const lastProgress = numbers.cursors.map(({ name, seconds }) => `${name} ${Math.round(seconds)} s ago`).join(', ')
   const final = numbers.oldestPaymentSeconds
@@ -267,6 +269,14 @@ function partsOf({ service, numbers, ledger, solvency, providers, nowMs }: Seen)
       name: 'Chain',
       state: service.chain,
       detail: lastProgress === '' ? 'Not read yet' : `Last progress: ${lastProgress}`,
+    },
+    {
+      name: 'Chain nodes',
+      state: nodes === undefined ? 'unknown' : nodesFailing === nodes.value ? 'failing' : 'working',
+      detail:
+        nodes === undefined
+          ? 'Not reported by a settlement process yet'
+          : `${nodes.value - nodesFailing} of ${nodes.value} answered when last asked, ${ago(nodes.at)}`,
     },
     {
       name: 'Gateway payments',

@@ -10,20 +10,17 @@ export function routeReceipts(router: ApiRouter, { chainServices }: ApiServices,
   router.at(fundsContracts.getReceipt).answer(async ({ parameters }) => {
     const receipt = await chainServices.findReceipt?.(parameters.id)
     if (receipt === undefined) throw new NotFoundError()
-    return { object: 'receipt', id: parameters.id, ...receipt }
+    return { id: parameters.id, ...receipt }
   })
 
   router.at(fundsContracts.exportReceipts).answer(async ({ owner, outgoing }) => {
     const text = await chainServices.exportReceipts?.(accountRef(owner))
-    if (text === undefined) throw new NoReceiptsError()
+    if (text === undefined)
+      throw new ServiceError(
+        'not_found',
+        'This account has no receipts yet. Deposit USDC and send a request to get one.',
+      )
     const type = 'application/x-ndjson; charset=utf-8'
     return downloads.start({ owner, outgoing }, { text, type, name: 'penny-receipts.jsonl' })
   })
-}
-
-class NoReceiptsError extends ServiceError {
-  readonly code = 'not_found'
-  constructor() {
-    super('This account has no receipts yet. Deposit USDC and send a request to get one.')
-  }
 }

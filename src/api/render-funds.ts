@@ -18,7 +18,12 @@ export type RenderedDeposit = z.output<typeof depositShape>
 export type RenderedWithdrawal = z.output<typeof withdrawalShape>
 export type RenderedAdjustment = z.output<typeof adjustmentShape>
 
-export function renderBalance(balance: Balance, inFlightCap: Usdc): RenderedBalance {
+export function renderBalance(
+  balance: Balance,
+  { inFlightCap, withdrawalMin }: { readonly inFlightCap: Usdc; readonly withdrawalMin: Usdc },
+): RenderedBalance {
+  // What the gateway may keep as its fee cannot arrive.
+  const arrivingMin = fromAtomic(balance.withdrawalFeeMax + 1n)
   return {
     object: 'balance',
     ...moneyFields({
@@ -27,11 +32,13 @@ export function renderBalance(balance: Balance, inFlightCap: Usdc): RenderedBala
       extended: balance.extended,
       gateway: balance.gateway,
       credit: balance.credit,
+      refundable: balance.refundable,
       unsettled: balance.unsettled,
       in_flight: fromAtomic(balance.held + balance.extended),
       in_flight_cap: inFlightCap,
       pending_deposits: balance.pendingDeposits,
       pending_withdrawals: balance.pendingWithdrawals,
+      withdrawal_min: arrivingMin > withdrawalMin ? arrivingMin : withdrawalMin,
       withdrawal_fee_max: balance.withdrawalFeeMax,
       deposited: balance.deposited,
       withdrawn: balance.withdrawn,

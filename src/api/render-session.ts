@@ -4,6 +4,7 @@ import { readRules } from '../alerts/rules.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import { signInProblem } from '../http/origin.ts'
 import type { Visitor } from '../http/visitor.ts'
+import { listEstablished } from '../identity/established.ts'
 import { listAccountsOf } from '../identity/members.ts'
 import { listPasskeys } from '../identity/passkeys.ts'
 import { recentSecondsMax, type Session } from '../identity/sessions.ts'
@@ -12,6 +13,7 @@ import { findAccount } from '../ledger/accounts.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import type { account, session as sessionShape } from '../openapi/contracts/sign-in.ts'
+import { ownerCooldownMs } from './chain-services.ts'
 import { isOperatorOf } from './operator.ts'
 import type { ApiServices } from './services.ts'
 
@@ -55,13 +57,11 @@ export async function renderSession(
             id: chain.id,
             name: chain.name,
             usdc_address: chain.usdcAddress,
+            takes_coin: chain.takesCoin,
             explorer_url: chain.explorerUrl ?? null,
             rpc_url: chain.publicRpcUrl ?? null,
-            ...moneyFields({
-              deposit_min: chainServices.funds!.depositMin,
-              withdrawal_min: chainServices.funds!.withdrawalMin,
-            }),
-            owner_cooldown_seconds: Math.ceil(chainServices.funds!.ownerCooldownMs / 1000),
+            ...moneyFields({ deposit_min: chainServices.funds!.depositMin }),
+            owner_cooldown_seconds: Math.ceil(ownerCooldownMs(services) / 1000),
           },
     features: {
       faucet: chainServices.sandbox?.faucet !== undefined,
@@ -98,16 +98,19 @@ async function renderPerson(
 
 /** Includes the wallets and passkeys of the signed-in person. */
 export async function renderAccount(
-  { database }: Pick<ApiServices, 'database'>,
+  services: Pick<ApiServices, 'database' | 'chainServices'>,
   owner: AccountRef,
   { personId }: Pick<Session, 'personId'>,
 ): Promise<RenderedAccount> {
-  const [found, rules, wallets, passkeys] = await Promise.all([
+  const { database } = services
+  const [found, rules, wallets, passkeys, established] = await Promise.all([
     findAccount(database, owner.partition, owner.accountId),
     readRules(database, owner),
     listWallets(database, personId),
     listPasskeys(database, personId),
+    listEstablished(database, personId, ownerCooldownMs(services)),
   ])
+  const isEstablished = (id: string) => established.some((credential) => credential.id === id)
   const thresholdOf = (wanted: AlertKind) => rules.find(({ kind }) => kind === wanted)?.threshold
   const [balanceBelow, daysBelow] = [thresholdOf('balance_below'), thresholdOf('days_left')]
   return {
@@ -129,6 +132,7 @@ export async function renderAccount(
       address,
       added_at: addedAt.toISOString(),
       last_used_at: lastUsedAt?.toISOString() ?? null,
+      established: isEstablished(address),
     })),
     passkeys: passkeys.map(({ id, name, addedAt, lastUsedAt }) => ({
       object: 'passkey',
@@ -136,6 +140,7 @@ export async function renderAccount(
       name,
       added_at: addedAt.toISOString(),
       last_used_at: lastUsedAt?.toISOString() ?? null,
+      established: isEstablished(id),
     })),
   }
 }

@@ -1,6 +1,7 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import { isUuid } from '../db/uuid.ts'
 import { ServiceError } from '../errors.ts'
+import { listKeys } from '../identity/api-keys.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import { parseRequestId, type RequestId } from '../ledger/request-id.ts'
 import {
@@ -60,13 +61,18 @@ export function routeRequests(router: ApiRouter, { database, retries }: ApiServi
     if (row !== undefined) return renderRequest(row)
     // Archived months give 410, also to other accounts.
     if (id !== undefined) await checkNotArchived(database, id)
-    throw new RequestNotFoundError(parameters.id)
+    throw new ServiceError(
+      'request_not_found',
+      `No request ${parameters.id.slice(0, 100)} belongs to this account. The id is in the x-router-request-id header of the answer.`,
+    )
   })
 
-  router.at(requestContracts.deleteReplays).answer(async ({ owner, session }) => {
-    // With an API key, only answers of that key are deleted.
-    const keyId = session === undefined ? (owner as Payer).keyId : undefined
-    return { object: 'deletion', deleted: await retries.deleteAnswers(owner, keyId) }
+  router.at(requestContracts.deleteReplays).answer(async ({ owner, session, keysMadeBy }) => {
+    let keyIds: readonly string[] | undefined
+    if (session === undefined) keyIds = [(owner as Payer).keyId]
+    else if (keysMadeBy !== undefined)
+      keyIds = (await listKeys(database, owner.accountId, keysMadeBy)).map(({ id }) => id)
+    return { object: 'deletion', deleted: await retries.deleteAnswers(owner, keyIds) }
   })
 
   async function* linesOf(
@@ -150,14 +156,5 @@ function renderTotals(totals: RequestTotals): AnswerOf<typeof requestContracts.g
     completion_tokens: totals.completionTokens,
     search_calls: totals.searchCalls,
     complete: totals.complete,
-  }
-}
-
-export class RequestNotFoundError extends ServiceError {
-  readonly code = 'request_not_found'
-  constructor(id: string) {
-    super(
-      `No request ${id.slice(0, 100)} belongs to this account. The id is in the x-router-request-id header of the answer.`,
-    )
   }
 }

@@ -207,8 +207,7 @@ function read(schema: z.ZodType | undefined, given: unknown, Refusal?: new () =>
 
 /** Also thrown for objects of other accounts, so ids cannot be probed. */
 export class NotFoundError extends ServiceError {
-  readonly code = 'not_found'
   constructor() {
-    super('No such object in this account.')
+    super('not_found', 'No such object in this account.')
   }
 }

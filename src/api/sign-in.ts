@@ -6,7 +6,14 @@ import { createNonce, storeChallenge } from '../identity/challenges.ts'
 import { requireEstablished } from '../identity/established.ts'
 import { acceptInvitation } from '../identity/invitations.ts'
 import { takeLoginToken } from '../identity/login-links.ts'
-import { addMember, findLastAccount, findLinkOwner, findMember, listMembers } from '../identity/members.ts'
+import {
+  addMember,
+  findLastAccount,
+  findLinkOwner,
+  findMember,
+  listMembers,
+  lockAccountsOf,
+} from '../identity/members.ts'
 import { lockOpenAccount } from '../identity/open-account.ts'
 import { passkeyAlgorithms, type RelyingParty } from '../identity/passkey-proof.ts'
 import { addPasskey, listCredentialIds, provePasskey, proveRegistration } from '../identity/passkeys.ts'
@@ -40,8 +47,8 @@ type SignInCall = {
   setHeader(name: string, value: string): void
 }
 
-// For the sign-in message of an installation without a chain: Arc's test network.
-const chainIdWithoutChain = 5_042_002
+/** For the messages that wallets sign. Without a chain: Arc's test network. */
+export const chainIdOf = ({ chainServices }: ApiServices) => chainServices.funds?.chain.id ?? 5_042_002
 
 export function routeSignIn(router: ApiRouter, services: ApiServices): void {
   const { database, site, chainServices } = services
@@ -52,7 +59,7 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
     checkSignInIsSafe(site, visitor)
     const { nonce, message, expiresAt } = await createSignInMessage(database, {
       publicUrl: site.publicUrl,
-      chainId: chainServices.funds?.chain.id ?? chainIdWithoutChain,
+      chainId: chainIdOf(services),
       address: body.address,
     })
     return { object: 'nonce', nonce, message, expires_at: expiresAt.toISOString() }
@@ -164,6 +171,7 @@ function requireUsableSession(contract: Contract, visitor: Visitor, session: Ses
 
 /** Call it before adding a wallet or passkey: throws when the account was closed, or the session or the person was deleted in the meantime. */
 export async function lockSignIn(connection: Connection, session: Session): Promise<void> {
+  await lockAccountsOf(connection, session.personId)
   await lockOpenAccount(connection, session)
   const isSignedIn = (await lockPerson(connection, session.personId)) && (await isSessionAlive(connection, session))
   if (!isSignedIn) throw new NotAMemberError()

@@ -16,7 +16,7 @@ const unreadMax = 256 * 1024
 
 /** `GET /api/stream`: live changes of the account, until the session ends or the client disconnects. */
 export function routeStream(router: ApiRouter, services: ApiServices): void {
-  const { database, inFlightCap, onError, answering, unidentified } = services
+  const { database, onError, answering, unidentified } = services
   const feeds = new AccountFeeds({ database, onError: (error) => onError(error, 'stream') })
 
   router.at(chatContracts.openStream).answer(async ({ session, visitor, headers, outgoing }) => {
@@ -81,7 +81,7 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
   function renderEvent(event: FeedEvent): StreamEvent {
     switch (event.type) {
       case 'balance':
-        return { type: 'balance', balance: renderBalance(event.balance, inFlightCap) }
+        return { type: 'balance', balance: renderBalance(event.balance, services) }
       case 'request':
         return { type: 'request', change: event.change, request: renderRequest(event.request) }
       case 'deposit':

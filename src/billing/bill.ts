@@ -1,9 +1,10 @@
 import { type ChatEvent, writtenText } from '../inference/chat-events.ts'
 import { charactersPerTokenMax } from '../inference/tokens.ts'
+import { readUsage } from '../inference/usage.ts'
 import type { RequestUsage } from '../ledger/hold-calls.ts'
 import { cost, type Line, unitsFor } from '../money/price.ts'
 import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
-import { sealedEnvelopeBytes } from './hidden-reasoning.ts'
+import { type SeenRound, sealedEnvelopeBytes } from './hidden-reasoning.ts'
 import type { Model } from './price-list.ts'
 import { type InputText, inputLine, outputLine, type Quote } from './quote.ts'
 
@@ -16,6 +17,14 @@ export type Round = {
 
 /** The most tokens and searches that are about to be paid for. */
 export type Step = { readonly searches: number; readonly inputTokens: number; readonly outputTokens: number }
+
+/** The upstream that a round was sent to. */
+type Recipient = {
+  readonly provider: string
+  readonly effort: string
+  /** As in `Protocol`. */
+  readonly sealsReasoning: boolean
+}
 
 /** The terms of one request's bill. */
 export type BillTerms = {
@@ -42,7 +51,6 @@ export class Bill {
   readonly #now: () => number
   #startedMs: number
   #firstOutputMs: number | undefined
-  #accepted = false
   #extended: Usdc = zero
   #finished: RequestUsage | undefined
   #round: Round | undefined
@@ -77,7 +85,6 @@ export class Bill {
     const copy = new Bill(this.#terms, () => nowMs)
     copy.#startedMs = this.#startedMs
     copy.#firstOutputMs = this.#firstOutputMs
-    copy.#accepted = this.#accepted
     copy.#extended = this.#extended
     copy.#finished = this.#finished
     copy.#round = this.#round
@@ -144,6 +151,7 @@ export class Bill {
         this.addHidden(event.name)
         break
       case 'reasoning':
+        this.#noteWritten()
         this.#output.addReasoning(writtenText(event))
         break
       default:
@@ -154,11 +162,13 @@ export class Bill {
 
   /** Output that the client does not get, or not yet, such as a call of one of our tools. Billed, but not delivered. */
   addHidden(text: string): void {
+    this.#noteAnswer()
     this.#output.addAnswer(text)
   }
 
   /** Output held back until it is known to be part of the answer. A client that disconnects meanwhile pays for it. */
   addHeld(text: string): void {
+    this.#noteAnswer()
     this.#output.addHeld(text)
   }
 
@@ -188,17 +198,27 @@ export class Bill {
     return this.#output.reported
   }
 
+  #noteWritten(): void {
+    this.#output.firstMs ??= this.#now()
+  }
+
+  #noteAnswer(): void {
+    this.#noteWritten()
+    this.#output.answerMs ??= this.#now()
+  }
+
   #noteDelivered(): void {
     this.#firstOutputMs ??= this.#now()
   }
 
-  /** The upstream answered with an event stream: it accepted the request and reads its input, which the operator may have to pay for. */
-  noteAccepted(): void {
-    this.#accepted = true
+  /** The round was sent to an upstream, which may read its input from now on: the operator may have to pay for it. */
+  noteSent(recipient: Recipient): void {
+    this.#output.sent = { ...recipient, atMs: this.#now() }
   }
 
-  get accepted(): boolean {
-    return this.#accepted
+  /** The upstream that the current round, or the last one between two rounds, was sent to. */
+  get sent(): Recipient | undefined {
+    return this.#output.sent
   }
 
   /** True after the first content, refusal, reasoning or tool call from the upstream. */
@@ -209,6 +229,28 @@ export class Bill {
   /** True when the upstream wrote anything in this round. */
   get roundStarted(): boolean {
     return this.#output.isStarted
+  }
+
+  /** What tells of reasoning that the current round does not show. */
+  get seen(): SeenRound {
+    const { sent, firstMs = this.#now(), answerMs, isStarted, sealedBytes, reported } = this.#output
+    const { provider = '', effort = '', sealsReasoning = true, atMs = firstMs } = sent ?? {}
+    const seals = sealsReasoning || sealedBytes > 0
+    const soFar = readUsage(reported)
+    // Some servers report one token with their first chunk, and nothing later.
+    const isReported = soFar !== undefined && 'completionTokens' in soFar && soFar.completionTokens > 1
+    return {
+      provider,
+      model: this.modelId,
+      effort,
+      sealedBytes,
+      silentMs: firstMs - atMs,
+      hasOutput: this.#round !== undefined && isStarted,
+      reasonedMs: (answerMs ?? this.#now()) - atMs,
+      hasAnswer: answerMs !== undefined,
+      seals,
+      showsReasoning: seals || isReported || this.reasoningText !== '',
+    }
   }
 
   get answerText(): string {
@@ -343,6 +385,11 @@ class RoundOutput {
   sealedBytes = 0
   reported: unknown
   counted = 0
+  sent: (Recipient & { readonly atMs: number }) | undefined
+  /** When the upstream wrote its first output, apart from encrypted reasoning. */
+  firstMs: number | undefined
+  /** When it wrote its first answer text or call. */
+  answerMs: number | undefined
   readonly #held: string[] = []
 
   constructor(tokensMax: number, answer?: KeptText, reasoning?: KeptText) {
@@ -357,6 +404,9 @@ class RoundOutput {
     copy.sealedBytes = this.sealedBytes
     copy.reported = this.reported
     copy.counted = this.counted
+    copy.sent = this.sent
+    copy.firstMs = this.firstMs
+    copy.answerMs = this.answerMs
     copy.#held.push(...this.#held)
     return copy
   }

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Bill } from './bill.ts'
-import { CancelAllowance } from './cancel-allowance.ts'
 import { type ChargingParts, chargeFor } from './charge.ts'
 import { HiddenReasoning } from './hidden-reasoning.ts'
 import { quote } from './quote.ts'
@@ -37,7 +36,6 @@ async function billed(
   const parts: ChargingParts = {
     countTokens: async (texts) => texts.flatMap((text) => text.split(' ').filter((word) => word !== '')).length,
     hiddenReasoning: new HiddenReasoning(),
-    cancelAllowance: new CancelAllowance(() => 0),
     onUncounted: (error) => assert.fail(String(error)),
     onRefusedUsage: () => {
       refusals += 1
@@ -50,6 +48,7 @@ async function billed(
       outcome: { status: 'succeeded', finishReason: 'stop' },
       bill: answered(bound),
       usage: reported,
+      isWhole: true,
       upstream: new UpstreamUse(),
     },
     parts,

@@ -6,7 +6,6 @@ import { cost } from '../money/price.ts'
 import { fromAtomic, min, type Usdc, zero } from '../money/usdc.ts'
 import { maxOutputTokensMin } from '../providers/model-request.ts'
 import type { Bill, Round } from './bill.ts'
-import type { CancelAllowance } from './cancel-allowance.ts'
 import type { HiddenReasoning } from './hidden-reasoning.ts'
 import { framedTokens, inputTokensLimit } from './quote.ts'
 import type { UpstreamUse } from './upstream-use.ts'
@@ -14,7 +13,8 @@ import type { UpstreamUse } from './upstream-use.ts'
 /** How serving a request ended, before it is priced. */
 export type Outcome =
   | { readonly status: 'succeeded'; readonly finishReason: FinishReason }
-  | { readonly status: 'failed'; readonly errorCode: string }
+  /** `isCustomersFault`: the upstream refused the customer's text. */
+  | { readonly status: 'failed'; readonly errorCode: string; readonly isCustomersFault: boolean }
   | { readonly status: 'cancelled' }
 
 export type Served = {
@@ -24,6 +24,8 @@ export type Served = {
   readonly bill: Bill
   /** The last round's usage, as the upstream reported it. Not validated yet. */
   readonly usage: unknown
+  /** The last round was read to its end: its report, or the lack of one, says what it did. */
+  readonly isWhole: boolean
   readonly upstream: UpstreamUse
 }
 
@@ -31,7 +33,6 @@ export type ChargingParts = {
   /** The account is the one that pays. */
   readonly countTokens: (texts: readonly string[], account: string) => Promise<number>
   readonly hiddenReasoning: HiddenReasoning
-  readonly cancelAllowance: CancelAllowance
   /** The tokenizer failed: the customer is not charged for uncounted output. */
   readonly onUncounted: (error: unknown, hold: Hold) => void
   /** The upstream reported an impossible usage: the operator should investigate. */
@@ -41,13 +42,12 @@ export type ChargingParts = {
 /** Computes the end call for the ledger. `docs/operations/charge.md` lists every ending; each row has a test. */
 export async function chargeFor(served: Served, parts: ChargingParts): Promise<EndCall> {
   if (owesNothing(served)) return end(served, undefined, zero)
-  const { bill, hold } = served
+  const { bill } = served
   const usage = await totalUsage(served, parts)
   // The customer was quoted at most the limit: anything beyond it is the operator's loss.
   const charged = min(bill.costOf(usage), bill.limit)
-  if (!isEarlyCancel(served)) return end(served, usage, charged)
-  if (parts.cancelAllowance.take(hold.payer.accountId, charged)) return end(served, undefined, zero)
-  return { ...end(served, usage, charged), errorCode: cancelAllowanceSpent }
+  const ended = end(served, usage, charged)
+  return isEarlyCancel(served) ? { ...ended, voided: undefined, errorCode: cancelAllowanceSpent } : ended
 }
 
 /** The error code of a cancelled request that was charged although it had no output yet. */
@@ -55,28 +55,35 @@ export const cancelAllowanceSpent = 'cancel_allowance_spent'
 
 /**
  * A failure before output is free. A buffered answer that ends in an error delivered nothing, whatever the upstream wrote; a stream
- * owes what it delivered. A client that disconnects before the upstream accepted the request owes nothing.
+ * owes what it delivered. If the upstream refuses the customer's own text after a finished round, that round and its searches are owed
+ * as after a cancel: otherwise such a text would make them free. A client that disconnects before the request was sent owes nothing.
  */
 function owesNothing({ outcome, bill, stream }: Served): boolean {
   if (outcome.status === 'succeeded') return false
-  if (outcome.status === 'failed') return !stream || !bill.outputStarted
-  return !bill.accepted
+  if (outcome.status === 'cancelled') return bill.finished === undefined && bill.sent === undefined
+  if (outcome.isCustomersFault && bill.finished !== undefined) return false
+  return !stream || !bill.outputStarted
 }
 
 /**
- * The client disconnected after the upstream had accepted the request and before any output: free within `CancelAllowance`. A
- * finished round counts as output, even an empty one: the model generated it, and its tool calls were shown as activity.
+ * The client disconnected after the request was sent and before any output: free within the account's allowance. A finished round
+ * counts as output, even an empty one: the model generated it, and its tool calls were shown as activity.
  */
 function isEarlyCancel({ outcome, bill }: Served): boolean {
   return outcome.status === 'cancelled' && !bill.outputStarted && bill.finished === undefined
 }
 
 async function totalUsage(served: Served, parts: ChargingParts): Promise<RequestUsage> {
-  const { bill, outcome } = served
-  // If a later round had no output when the request ended, its input is not billed.
-  const unanswered = outcome.status !== 'succeeded' && !bill.roundStarted
-  if (bill.finished !== undefined && (bill.round === undefined || unanswered)) return bill.finished
+  const { bill } = served
+  if (bill.finished !== undefined && !owesRound(served)) return bill.finished
   return bill.sum(await roundUsage(served, parts))
+}
+
+/** A later round that fails without output is free. A client that leaves it owes its input once it was sent. */
+function owesRound({ outcome, bill }: Served): boolean {
+  if (bill.round === undefined) return false
+  if (outcome.status === 'cancelled') return bill.sent !== undefined
+  return outcome.status === 'succeeded' || bill.roundStarted
 }
 
 /** The current round's billed usage. Never throws: a request must end, or its hold locks money forever. */
@@ -87,7 +94,7 @@ export async function roundUsage(served: ServedRound, parts: ChargingParts): Pro
   })
 }
 
-type ServedRound = Pick<Served, 'hold' | 'bill' | 'usage' | 'upstream'>
+type ServedRound = Pick<Served, 'hold' | 'bill' | 'usage' | 'isWhole' | 'upstream'>
 
 async function billedUsage(served: ServedRound, parts: ChargingParts): Promise<RequestUsage> {
   const round = served.bill.round!
@@ -97,7 +104,7 @@ async function billedUsage(served: ServedRound, parts: ChargingParts): Promise<R
     parts.onRefusedUsage(usage, served.hold)
     return countUsage(served, parts)
   }
-  parts.hiddenReasoning.learn(served.bill.modelId, served.bill.sealedBytes, usage.reasoningTokens)
+  if (served.isWhole) parts.hiddenReasoning.learn(served.bill.seen, hiddenTokens(usage, served.bill))
   // The client asked for fewer tokens than the upstream's minimum: bill at most what it asked for.
   const completionTokens = Math.min(usage.completionTokens, round.maxTokens)
   const reasoningTokens = Math.min(usage.reasoningTokens, completionTokens)
@@ -105,6 +112,14 @@ async function billedUsage(served: ServedRound, parts: ChargingParts): Promise<R
   if (usage.promptTokens <= round.inputTokensMax) return { ...usage, ...output, source: 'upstream' }
   parts.onRefusedUsage(usage, served.hold)
   return { promptTokens: await countInput(served, parts), cachedTokens: 0, ...output, source: 'counted' }
+}
+
+/** The reasoning that a whole answer reports beyond what it shows. A text has at most as many tokens as bytes. */
+function hiddenTokens({ reasoningTokens, completionTokens }: Usage, bill: Bill): number {
+  if (bill.sealedBytes > 0) return reasoningTokens
+  const shown = Buffer.byteLength(bill.reasoningText)
+  const written = shown + Buffer.byteLength(bill.answerText)
+  return Math.max(0, reasoningTokens - shown, completionTokens - written)
 }
 
 const uncounted: RequestUsage = {
@@ -152,9 +167,11 @@ async function countUsage(served: ServedRound, parts: ChargingParts): Promise<Re
     parts.countTokens([bill.reasoningText], accountId),
   ])
   const soFar = reportedSoFar(bill.reported, round)
+  // A provider that reports nothing about a whole answer never tells what it reasoned: its next answers are not read on for a report.
+  if (served.isWhole && served.usage === undefined && bill.sealedBytes === 0) parts.hiddenReasoning.learn(bill.seen, 0)
   // Most reasoning is never shown. Its summary is a lower bound; the size of the encrypted item is a better one.
-  const estimate = parts.hiddenReasoning.estimate(bill.modelId, bill.sealedBytes)
-  const reasoningTokens = Math.max(summaryTokens, estimate, soFar.reasoningTokens)
+  const estimate = parts.hiddenReasoning.estimate(bill.seen, summaryTokens)
+  const reasoningTokens = Math.max(estimate, soFar.reasoningTokens)
   const writtenTokens = Math.max(answerTokens + reasoningTokens, soFar.completionTokens)
   const completionTokens = Math.min(writtenTokens, round.maxTokens)
   const usage: RequestUsage = {

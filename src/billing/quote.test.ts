@@ -28,6 +28,8 @@ test('the bound of the input is never below the count, for short texts and long 
 test('a short prompt is bounded without counting', async () => {
   const never = () => Promise.reject(new Error('counted'))
   assert.equal(await boundInput({ texts: ['What is a penny?'], itemCount: 1 }, never), 16 + 8 + 32)
+  // Every message has its framing.
+  assert.equal(await boundInput({ texts: ['a', 'b', 'c'], itemCount: 3 }, never), 3 + 3 * 8 + 32)
 })
 
 test('the default max_tokens of the most expensive model is quoted at its maximum cost', () => {

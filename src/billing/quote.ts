@@ -38,7 +38,12 @@ type CountInput = (texts: readonly string[], bytes: number) => Promise<number>
 export async function boundInput(input: InputText, count: CountInput): Promise<number> {
   const bytes = byteBound(input.texts)
   if (bytes <= countedBytesMin) return bytes + overheadOf(input)
-  return Math.min(bytes, Math.ceil((await count(input.texts, bytes)) * countMargin)) + overheadOf(input)
+  return boundTexts(input.texts, await count(input.texts, bytes)) + overheadOf(input)
+}
+
+/** An upper bound of the tokens that a provider counts for these texts, given our own count. */
+export function boundTexts(texts: readonly string[], tokens: number): number {
+  return Math.min(byteBound(texts), Math.ceil(tokens * countMargin))
 }
 
 /** `boundInput` for quotes: longer input never gets a lower quote because it is counted instead of measured. */
@@ -56,7 +61,8 @@ export function inputTokensLimit(input: InputText): number {
   return byteBound(input.texts) + overheadOf(input)
 }
 
-function overheadOf({ itemCount, schemaEntryCount = 0 }: InputText): number {
+/** The framing around the texts. */
+export function overheadOf({ itemCount, schemaEntryCount = 0 }: Omit<InputText, 'texts'>): number {
   return requestOverheadTokens + itemOverheadTokens * itemCount + entryOverheadTokens * schemaEntryCount
 }
 

@@ -39,40 +39,6 @@ test('an error of the node keeps its code, message and data, with any HTTP statu
   }
 })
 
-test('a range of blocks with more logs than the node answers is read in parts, in order', async (t) => {
-  const ranges: (readonly [number, number])[] = []
-  const origin = await serve(t, async (request, response) => {
-    const chunks: Buffer[] = []
-    for await (const chunk of request) chunks.push(chunk)
-    const [filter] = JSON.parse(Buffer.concat(chunks).toString()).params as [{ fromBlock: string; toBlock: string }]
-    const [first, last] = [Number(filter.fromBlock), Number(filter.toBlock)]
-    ranges.push([first, last])
-    // One log in each block.
-    const logs = Array.from({ length: last - first + 1 }, (_, index) => first + index)
-    const answer = logs.length > 3 ? { error: { code: -32_005, message: 'more than 3 results' } } : { result: logs }
-    response.end(JSON.stringify(answer))
-  })
-  const logs = (fromBlock: string, toBlock: string) =>
-    client(origin).request('eth_getLogs', [{ fromBlock, toBlock, address: '0x1' }])
-  assert.deepEqual(await logs('0x1', '0xa'), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
-  assert.deepEqual(ranges.slice(0, 3), [
-    [1, 10],
-    [1, 5],
-    [1, 3],
-  ])
-})
-
-test('a node that refuses every range is asked once for each halving', async (t) => {
-  let calls = 0
-  const origin = await serve(t, (_, response) => {
-    calls += 1
-    response.end(JSON.stringify({ error: { code: -32_000, message: 'no' } }))
-  })
-  const filter = { fromBlock: '0x1', toBlock: '0x3e8' }
-  await assert.rejects(client(origin).request('eth_getLogs', [filter]), RpcRefusalError)
-  assert.ok(calls <= 11, `${calls} calls`)
-})
-
 test('an invalid response is an error that names only the status', async (t) => {
   for (const [status, text, reason] of [
     [401, '<html>key hunter2</html>', 'it answers 401'],

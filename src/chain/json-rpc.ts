@@ -36,31 +36,10 @@ export class JsonRpcClient {
     })
   }
 
-  /** Throws `RpcRefusalError` when the node refuses the call, or the network error. */
+  /** Throws `RpcRefusalError` when the node refuses the call, `RpcStatusError`, or the network error. */
   async request(method: string, params: readonly unknown[]): Promise<unknown> {
-    return method === 'eth_getLogs' ? this.#logs(params[0] as LogFilter) : this.#ask(method, params)
-  }
-
-  /**
-   * Nodes limit the logs of one answer, and anyone can fill blocks with logs: a range that the node refuses is read in halves. Otherwise
-   * no later block could ever be read. A node that refuses everything gets one call for each halving.
-   */
-  async #logs(filter: LogFilter): Promise<unknown> {
-    try {
-      return await this.#ask('eth_getLogs', [filter])
-    } catch (error) {
-      const [first, last] = [Number(filter.fromBlock), Number(filter.toBlock)]
-      if (!isPerhapsTooMuch(error) || !(first < last)) throw error
-      const middle = Math.floor((first + last) / 2)
-      const before = await this.#logs({ ...filter, toBlock: `0x${middle.toString(16)}` })
-      const after = await this.#logs({ ...filter, fromBlock: `0x${(middle + 1).toString(16)}` })
-      if (!Array.isArray(before) || !Array.isArray(after)) throw error
-      return [...before, ...after]
-    }
-  }
-
-  async #ask(method: string, params: readonly unknown[]): Promise<unknown> {
-    const { status, text } = await within(this.#timeoutMs, (signal) => this.#post(method, params, signal))
+    const { status, text, retryAfterMs } = await within(this.#timeoutMs, (signal) => this.#post(method, params, signal))
+    if (status === 429) throw new RpcStatusError(status, retryAfterMs)
     const answer = parseAnswer(text)
     if (answer?.error !== undefined && answer.error !== null) throw new RpcRefusalError(answer.error)
     if (status >= 300) throw new RpcStatusError(status)
@@ -70,25 +49,47 @@ export class JsonRpcClient {
 
   async #post(method: string, params: readonly unknown[], signal: AbortSignal) {
     this.#lastId += 1
-    const { statusCode, body } = await this.#pool.request({
+    const { statusCode, headers, body } = await this.#pool.request({
       method: 'POST',
       path: this.#path,
       headers: this.#headers,
       body: JSON.stringify({ jsonrpc: '2.0', id: this.#lastId, method, params }),
       signal,
     })
-    return { status: statusCode, text: await body.text() }
+    const seconds = Number(headers['retry-after'])
+    return { status: statusCode, text: await body.text(), retryAfterMs: seconds > 0 ? seconds * 1_000 : 0 }
   }
 }
 
-/** A range of blocks as quantities of JSON-RPC, and more members. */
-type LogFilter = { readonly fromBlock?: unknown; readonly toBlock?: unknown }
+/**
+ * What a failed call means for the next one. `rate`: ask less. `behind`: this node does not have the block yet, another one may.
+ * `large`: the answer is too large, ask for fewer blocks. `unusable`: the node, or the way to it. `refused`: any node would refuse.
+ */
+export type Failure = 'rate' | 'behind' | 'large' | 'unusable' | 'refused'
 
-/** Nodes have no common error code for too many logs. */
-function isPerhapsTooMuch(error: unknown): boolean {
-  if (error instanceof RpcRefusalError) return true
-  return error instanceof RpcStatusError ? error.status === 413 : error instanceof errors.ResponseExceededMaxSizeError
+export function failureOf(error: unknown): Failure {
+  if (error instanceof errors.ResponseExceededMaxSizeError) return 'large'
+  if (error instanceof RpcStatusError)
+    return error.status === 429 ? 'rate' : error.status === 413 ? 'large' : 'unusable'
+  if (!(error instanceof RpcRefusalError)) return 'unusable'
+  const failure = failuresOfCodes.get(error.code)
+  // Some nodes have no code of their own for too many logs, or use that of their rate. A range that is never halved is never read.
+  const isAboutCode = failure !== undefined && error.code !== limitExceeded
+  return !isAboutCode && /\b(block range|results?|logs)\b/i.test(error.message) ? 'large' : (failure ?? 'refused')
 }
+
+const limitExceeded = -32_005
+const failuresOfCodes: ReadonlyMap<number, Failure> = new Map([
+  [429, 'rate'],
+  [limitExceeded, 'rate'],
+  [-32_011, 'rate'],
+  [-32_014, 'behind'],
+  [-32_012, 'large'],
+  [-32_600, 'large'],
+  [-32_602, 'large'],
+  [-32_002, 'unusable'],
+  [-32_603, 'unusable'],
+] as const)
 
 type Answer = { readonly result?: unknown; readonly error?: unknown }
 
@@ -123,11 +124,15 @@ export class RpcRefusalError extends Error {
 }
 
 /** The answer was not JSON-RPC: a proxy, or a node that requires a key. */
-class RpcStatusError extends Error {
+export class RpcStatusError extends Error {
   readonly status: number
-  constructor(status: number) {
+  /** 0 when the node does not say. */
+  readonly retryAfterMs: number
+
+  constructor(status: number, retryAfterMs = 0) {
     super(`the node answers ${status}`)
     this.name = 'RpcStatusError'
     this.status = status
+    this.retryAfterMs = retryAfterMs
   }
 }

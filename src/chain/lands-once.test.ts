@@ -40,7 +40,7 @@ async function openBench(t: TestContext) {
   const stored: (SignedTransaction & { sender: Version['sender'] })[] = []
   const problems: SenderProblem['code'][] = []
   for (const name of ['first', 'second']) {
-    await chain.admin.fundGas(account(name).address, 10_000_000n)
+    await chain.admin.giveUsdc(account(name).address, 10_000_000n)
     await chain.admin.giveUsdc(account(name).address, 100n)
   }
   return { url: chain.url, proxy, stored, problems }

@@ -1,5 +1,6 @@
 import type { Address, Hash, Hex } from 'viem'
-import { JsonRpcClient, RpcRefusalError } from './json-rpc.ts'
+import { RpcRefusalError } from './json-rpc.ts'
+import { type NodeHealth, Nodes, type NodesOptions } from './nodes.ts'
 
 export type TransactionReceipt = {
   readonly hash: Hash
@@ -10,6 +11,7 @@ export type TransactionReceipt = {
 }
 
 export type RawLog = {
+  readonly address: Address
   readonly block: bigint
   readonly index: number
   readonly blockHash: Hash
@@ -18,17 +20,23 @@ export type RawLog = {
   readonly data: Hex
 }
 
-const answerMsMax = 10_000
+/** Topics by position: one of several, a certain one, or any. */
+export type LogTopics = readonly (readonly Hex[] | Hex | null)[]
 
 /**
- * Client of a chain node, which is not trusted: the form of answers is checked here, their plausibility by the callers. Anything else is
- * a `ChainNodeError`.
+ * Client of a chain node, or of several at one chain. They are not trusted: the form of answers is checked here, their plausibility by
+ * the callers. Anything else is a `ChainNodeError`. A process has one, so that all its calls share the nodes' limits.
  */
 export class ChainNode {
-  readonly #client: JsonRpcClient
+  readonly #nodes: Nodes
 
-  constructor(url: string) {
-    this.#client = new JsonRpcClient(url, { timeoutMs: answerMsMax })
+  /** Several URLs are separated by commas. */
+  constructor(urls: string, options: NodesOptions = {}) {
+    this.#nodes = new Nodes(urls, options)
+  }
+
+  health(): readonly NodeHealth[] {
+    return this.#nodes.health()
   }
 
   async chainId(): Promise<number> {
@@ -39,6 +47,14 @@ export class ChainNode {
   async finalizedHeight(): Promise<bigint> {
     const block = readObject(await this.request('eth_getBlockByNumber', ['finalized', false]))
     return readQuantity(block.number)
+  }
+
+  async height(): Promise<bigint> {
+    return readQuantity(await this.request('eth_blockNumber', []))
+  }
+
+  async gasPrice(): Promise<bigint> {
+    return readQuantity(await this.request('eth_gasPrice', []))
   }
 
   /** The base fee of the latest block. */
@@ -54,15 +70,20 @@ export class ChainNode {
     return time
   }
 
-  /** The contract's logs of a range of blocks, in order, without duplicates. */
-  async logs(address: Address, first: bigint, last: bigint): Promise<readonly RawLog[]> {
-    const filter = { address, fromBlock: hexOf(first), toBlock: hexOf(last) }
+  /** The contracts' logs of a range of blocks, in order, without duplicates. Logs that were not asked for are left out. */
+  async logs(
+    addresses: readonly Address[],
+    first: bigint,
+    last: bigint,
+    topics?: LogTopics,
+  ): Promise<readonly RawLog[]> {
+    const filter = { address: addresses, fromBlock: hexOf(first), toBlock: hexOf(last), ...(topics && { topics }) }
     const answer = await this.request('eth_getLogs', [filter])
     if (!Array.isArray(answer)) throw new ChainNodeError('eth_getLogs: not a list')
-    const logs = answer.map(readLog).sort(byPlace)
-    const foreign = logs.find(({ log, address: from }) => from !== address || log.block < first || log.block > last)
-    if (foreign !== undefined) throw new ChainNodeError('eth_getLogs: a log outside the requested filter')
-    return withoutCopies(logs.map(({ log }) => log))
+    const logs = answer
+      .map(readLog)
+      .filter(({ address, block }) => addresses.includes(address) && block >= first && block <= last)
+    return withoutCopies(logs.sort(byPlace))
   }
 
   async receipt(hash: Hash): Promise<TransactionReceipt | undefined> {
@@ -113,10 +134,10 @@ export class ChainNode {
     await this.request('eth_sendRawTransaction', [raw])
   }
 
-  /** For methods that have no function here. Returns the unchecked answer. */
-  async request(method: string, params: readonly unknown[]): Promise<unknown> {
+  /** For methods that have no function here. Returns the unchecked answer. `slackMs`: how long it may wait for other calls. */
+  async request(method: string, params: readonly unknown[], slackMs?: number): Promise<unknown> {
     try {
-      return await this.#client.request(method, params)
+      return await this.#nodes.request(method, params, slackMs)
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error)
       throw new ChainNodeError(`${method}: ${text.split('\n', 1)[0]!.slice(0, 200)}`, error)
@@ -124,11 +145,12 @@ export class ChainNode {
   }
 }
 
-function readLog(value: unknown): { readonly log: RawLog; readonly address: Hex } {
+function readLog(value: unknown): RawLog {
   const fields = readObject(value)
   if (fields.removed === true) throw new ChainNodeError('a final log is marked as removed')
   if (!Array.isArray(fields.topics)) throw new ChainNodeError('a log without topics')
-  const log = {
+  return {
+    address: readHex(fields.address),
     block: readQuantity(fields.blockNumber),
     index: Number(readQuantity(fields.logIndex)),
     blockHash: readHex(fields.blockHash),
@@ -136,12 +158,9 @@ function readLog(value: unknown): { readonly log: RawLog; readonly address: Hex 
     topics: fields.topics.map(readHex),
     data: readHex(fields.data),
   }
-  return { log, address: readHex(fields.address) }
 }
 
-type Placed = { readonly log: RawLog }
-
-function byPlace({ log: one }: Placed, { log: other }: Placed): number {
+function byPlace(one: RawLog, other: RawLog): number {
   return one.block === other.block ? one.index - other.index : one.block < other.block ? -1 : 1
 }
 

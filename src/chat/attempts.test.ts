@@ -95,13 +95,11 @@ test('a retry on another node keeps an attempt alive while it polls', () => {
 })
 
 test('an attempt that the service stops gets no grace period, even if a retry waits for it', () => {
-  class StoppingError extends ServiceError {
-    readonly code = 'overloaded'
-  }
   const attempt = open(newAttempts())
   attempt.joinRemotely(3_000)
-  attempt.leave(new StoppingError('stopping'))
-  assert.ok(attempt.signal.reason instanceof StoppingError)
+  const stopping = new ServiceError('overloaded', 'stopping')
+  attempt.leave(stopping)
+  assert.equal(attempt.signal.reason, stopping)
 })
 
 test('when the service drains, every grace ends and none begins', () => {

@@ -192,10 +192,10 @@ export class Attempts {
     else this.#forget(attempt)
   }
 
-  /** Deletes the answers kept in memory for an account, or for one of its API keys. Returns how many. */
-  deleteAnswers(accountId: string, keyId: string | undefined): number {
+  /** Deletes the answers kept in memory for an account, or for some of its API keys. Returns how many. */
+  deleteAnswers(accountId: string, keyIds: readonly string[] | undefined): number {
     const found = [...this.#kept.keys()].filter(
-      ({ payer }) => payer.accountId === accountId && (keyId === undefined || payer.keyId === keyId),
+      ({ payer }) => payer.accountId === accountId && keyIds?.includes(payer.keyId) !== false,
     )
     for (const attempt of found) this.#forget(attempt)
     return found.length

@@ -7,17 +7,17 @@ import type { ChatEvent, FinishReason } from '../inference/chat-events.ts'
 import type { End, EndCall } from '../ledger/hold-calls.ts'
 import { formatRequestId } from '../ledger/request-id.ts'
 import { cost } from '../money/price.ts'
-import { fromAtomic, min } from '../money/usdc.ts'
+import { fromAtomic, min, type Usdc, zero } from '../money/usdc.ts'
 import type { Observer } from '../observe/observer.ts'
 import type { EndFacts } from '../observe/request-facts.ts'
-import { failureError } from '../providers/upstream-errors.ts'
+import { failureError, isCustomersFault } from '../providers/upstream-errors.ts'
 import type { AdmittedRequest } from './admit.ts'
 import type { Attempt } from './attempts.ts'
 import type { Checkpoints } from './checkpoints.ts'
 import type { OpenRequests } from './open-requests.ts'
 import type { AnswerEnd } from './recording.ts'
 import { RunningCost } from './running-cost.ts'
-import { answerInRounds, type LoopParts, type Serving } from './tool-loop.ts'
+import { answerInRounds, Leaving, type LoopParts, type Serving } from './tool-loop.ts'
 import { UsageSoFar } from './usage-so-far.ts'
 
 /** The receiver of the answer. */
@@ -27,6 +27,8 @@ export type Audience = {
    * gets.
    */
   readonly clientSignal: AbortSignal
+  /** Resolves with the reason when the service ends the request, also after its client has left. */
+  readonly stopped: Promise<unknown>
   /** Resolves when no client can get the answer any more, not even by a retry. */
   unheard(): Promise<void>
   /** Delivers events as they arrive. A returned promise is backpressure: send no more until it resolves. */
@@ -48,7 +50,7 @@ export type ServingParts = LoopParts & {
 /** A request that has ended in the ledger: its result is final. */
 export type Completion =
   | { readonly status: 'succeeded'; readonly end: AnswerEnd }
-  | { readonly status: 'failed'; readonly failure: unknown }
+  | { readonly status: 'failed'; readonly failure: unknown; readonly charged: Usdc }
   | { readonly status: 'cancelled' }
 
 /** One request after its hold: serve, meter, charge. The caller sends the last byte. */
@@ -72,14 +74,22 @@ export async function completeChat(
   })
   const cost = new RunningCost({ usage, bill, now: parts.now, deliver: (events) => audience.deliver(events) })
   const listener = admitted.chat.includeCost ? withRunningCost(audience, cost, bill) : audience
-  const reached = await serve({ parts, admitted, bill, upstream, clientSignal: audience.clientSignal }, listener)
+  const { clientSignal } = audience
+  const leaving = new Leaving(bill, parts.charging.hiddenReasoning)
+  const onLeft = () => leaving.left(clientSignal.reason, audience.stopped)
+  if (clientSignal.aborted) onLeft()
+  else clientSignal.addEventListener('abort', onLeft, { once: true })
+  const waitForClient = () => audience.attempt?.waitForClient()
+  const reached = await serve({ parts, admitted, bill, upstream, clientSignal, waitForClient, leaving }, listener)
+  clientSignal.removeEventListener('abort', onLeft)
   cost.stop()
   unwatch()
-  // No client is connected: output since the disconnect is not billed.
-  const left = isPaused() ? billWhenLeft() : undefined
-  // The upstream may have accepted the request while the attempt waited for a retry.
-  if (bill.accepted) left?.noteAccepted()
-  const served = left && !isStopped(audience.clientSignal) ? cancelled : reached
+  // No client is connected: output since the disconnect is not billed, unless it was read on for its report.
+  const isReadOn = reached.outcome.status === 'cancelled' && reached.isWhole
+  const left = isPaused() && !isReadOn ? billWhenLeft() : undefined
+  // The round may have been sent while the attempt waited for a retry.
+  if (bill.sent !== undefined && left?.sent === undefined) left?.noteSent(bill.sent)
+  const served = left && !isStopped(clientSignal) ? cancelled : reached
   const billed =
     served.outcome.status === 'failed' ? deliveredOf(served, bill, billWhenCut()) : { ...served, bill: left ?? bill }
   const charge = await chargeFor({ hold: admitted.hold, stream, upstream, ...billed }, parts.charging)
@@ -91,7 +101,7 @@ export async function completeChat(
   )
   parts.observer.ended(admitted.watch, endFacts(admitted, charge, end, bill))
   if (served.outcome.status === 'cancelled') return { status: 'cancelled' }
-  if (served.outcome.status === 'failed') return { status: 'failed', failure: served.failure }
+  if (served.outcome.status === 'failed') return { status: 'failed', failure: served.failure, charged: end.charged }
   if (admitted.chat.includeCost) cost.sendCharge(end.charged, charge.usage!)
   return { status: 'succeeded', end: answerEnd(admitted, served.outcome, charge, end) }
 }
@@ -139,7 +149,11 @@ function deliveredOf(
   bill: Bill,
   cut: Bill | undefined,
 ): ServingResult & { readonly bill: Bill } {
-  return cut === undefined ? { ...served, bill: bill.deliveredSnapshot() } : { ...served, bill: cut, usage: undefined }
+  const { outcome } = served
+  // Rounds and searches that ran for a retry that joined are owed, too.
+  const owesRounds = outcome.status === 'failed' && outcome.isCustomersFault && bill.finished !== undefined
+  if (cut === undefined || owesRounds) return { ...served, bill: bill.deliveredSnapshot() }
+  return { ...served, bill: cut, usage: undefined, isWhole: false }
 }
 
 /** The ledger's result. It differs from ours when another node ended the request first. */
@@ -157,8 +171,11 @@ function answerEnd(
 
 function endFacts(admitted: AdmittedRequest, charge: EndCall, { charged }: End, bill: Bill): EndFacts {
   const { hold, model, chat } = admitted
+  const isSpared = charge.voided === undefined && charged === zero
   return {
     ...charge,
+    voided: charge.voided ?? isSpared,
+    ...(isSpared && { usage: undefined, errorCode: undefined }),
     requestId: formatRequestId(admitted.requestId),
     accountId: hold.payer.accountId,
     keyId: hold.payer.keyId,
@@ -176,29 +193,37 @@ type ServingResult = {
   readonly outcome: Outcome
   /** The last round's usage, as the upstream reported it. */
   readonly usage: unknown
+  /** The last round was read to its end. */
+  readonly isWhole: boolean
   readonly failure: unknown
 }
 
 async function serve(serving: Serving, audience: Audience): Promise<ServingResult> {
-  const { parts, bill } = serving
+  const { parts, bill, leaving } = serving
+  let finish: Extract<ChatEvent, { readonly type: 'finish' }> | undefined
   try {
     for await (const events of answerInRounds(serving)) {
       const last = events.at(-1)
+      if (last?.type === 'finish') finish = last
+      if (leaving.readsOn) continue
       // A failure before any output is still an ordinary error response: send nothing ahead of it.
       if (last?.type !== 'failed' || bill.outputStarted) await audience.deliver(events)
       parts.failpoint('on_chunk')
       if (last?.type === 'failed') return failed(failureError(last), last.usage)
-      if (last?.type === 'finish') {
+      if (finish !== undefined) {
         await audience.attempt?.waitForClient()
-        return { outcome: { status: 'succeeded', finishReason: last.reason }, usage: last.usage, failure: undefined }
+        const outcome = { status: 'succeeded', finishReason: finish.reason } as const
+        return { outcome, usage: finish.usage, isWhole: true, failure: undefined }
       }
     }
-    throw new Error('the upstream ended without a last event')
+    if (!leaving.readsOn) throw new Error('the upstream ended without a last event')
+    return cancelledWith(finish)
   } catch (error) {
     const { clientSignal } = audience
     if (!clientSignal.aborted) return failed(error)
     // Only a disconnected client has cancelled. When we stop a request ourselves, that is our failure.
-    return isStopped(clientSignal) ? failed(clientSignal.reason) : cancelled
+    if (isStopped(clientSignal)) return failed(clientSignal.reason)
+    return leaving.readsOn ? cancelledWith(finish) : cancelled
   }
 }
 
@@ -207,9 +232,24 @@ function isStopped(clientSignal: AbortSignal): boolean {
   return clientSignal.reason instanceof ServiceError
 }
 
-const cancelled: ServingResult = { outcome: { status: 'cancelled' }, usage: undefined, failure: undefined }
+const cancelled: ServingResult = {
+  outcome: { status: 'cancelled' },
+  usage: undefined,
+  isWhole: false,
+  failure: undefined,
+}
+
+/** The client left, and the answer was read on. Without its end, it is billed like one that was cut off. */
+function cancelledWith(finish: { readonly usage?: unknown } | undefined): ServingResult {
+  return { ...cancelled, usage: finish?.usage, isWhole: finish !== undefined }
+}
 
 function failed(error: unknown, usage?: unknown): ServingResult {
   const errorCode = error instanceof ServiceError ? error.code : 'internal_error'
-  return { outcome: { status: 'failed', errorCode }, usage, failure: error }
+  return {
+    outcome: { status: 'failed', errorCode, isCustomersFault: isCustomersFault(error) },
+    usage,
+    isWhole: false,
+    failure: error,
+  }
 }

@@ -48,9 +48,9 @@ export function checkKeyCap({ maxRequestCost }: KeyOptions, quoted: CappedCost):
 }
 
 export class ModelNotAllowedError extends ServiceError {
-  readonly code = 'model_not_allowed'
   constructor(model: string, allowed: readonly string[]) {
     super(
+      'model_not_allowed',
       `This API key may not use ${model}. It may use ${allowed.join(', ')}. Send one of those as model, or change the key's models.`,
       { param: 'model' },
     )
@@ -58,14 +58,16 @@ export class ModelNotAllowedError extends ServiceError {
 }
 
 export class WebToolsNotAllowedError extends ServiceError {
-  readonly code = 'web_tools_not_allowed'
   constructor(param: 'web_search' | 'web_fetch') {
-    super(`\`${param}\` is true, but web tools are turned off for this API key. Leave it out or send false.`, { param })
+    super(
+      'web_tools_not_allowed',
+      `\`${param}\` is true, but web tools are turned off for this API key. Leave it out or send false.`,
+      { param },
+    )
   }
 }
 
 export class QuoteExceedsKeyCapError extends ServiceError {
-  readonly code = 'quote_exceeds_key_cap'
   constructor({ model, quote, searchMax }: CappedCost, keyCap: Usdc) {
     const required = fromAtomic(quote.amount + searchMax)
     const affordable = Math.max(
@@ -80,6 +82,7 @@ export class QuoteExceedsKeyCapError extends ServiceError {
       "raise the key's cap",
     ].join(', or ')
     super(
+      'quote_exceeds_key_cap',
       `This request may cost up to ${format(required)} USDC${withSearch}; this key allows ${format(keyCap)} USDC per request. ` +
         `${advice[0]!.toUpperCase()}${advice.slice(1)}.`,
       {

@@ -1,5 +1,5 @@
 import type { Bill, Round } from '../billing/bill.ts'
-import { boundInput, type InputText } from '../billing/quote.ts'
+import { boundTexts, type InputText, overheadOf } from '../billing/quote.ts'
 import { byteBound } from '../inference/tokens.ts'
 import {
   inputOf,
@@ -133,9 +133,22 @@ function turnsOf({ turns, last, results, given, isLast }: Draft): readonly Turn[
   return [...turns, { ...last, results: outputs }]
 }
 
-function boundDraft(admitted: AdmittedRequest, draft: Draft, count: Count): Promise<number> {
-  const request = requestOf(admitted, draft)
-  return boundInput(inputOf(request), count)
+/**
+ * An upper bound of the round's input. It adds up the bounds that `cut` and `fit` use, so that results that were cut to fit do fit:
+ * with a bound of its own, a round could be unaffordable after its page was paid for, and the answer was lost.
+ */
+async function boundDraft(admitted: AdmittedRequest, draft: Draft, count: Count): Promise<number> {
+  const input = inputOf(requestOf(admitted, draft))
+  const outputs = turnsOf(draft)
+    .at(-1)!
+    .results.map(({ output }) => output)
+  const rest = withoutThose(input.texts, outputs)
+  const bounds = [boundCounted(rest, count), ...outputs.map((output) => boundCounted([output], count))]
+  return (await Promise.all(bounds)).reduce((sum, bound) => sum + bound, overheadOf(input))
+}
+
+async function boundCounted(texts: readonly string[], count: Count): Promise<number> {
+  return boundTexts(texts, await count(texts))
 }
 
 /** Divides the remaining input budget among the results, in order. `base` is the round without them. */
@@ -154,7 +167,7 @@ async function cut(
     const share = Math.floor(room / (results.length - index))
     const fitting = await fit(result, share, count)
     given.push(fitting)
-    room -= await tokensMaxOf(fitting, count)
+    room -= await boundCounted([textOf(fitting)], count)
   }
   return given
 }
@@ -163,18 +176,11 @@ async function cut(
 async function fit(result: ToolResult, tokensMax: number, count: Count): Promise<ToolResult> {
   let candidate = result
   for (let attempt = 0; attempt < cutsMax; attempt += 1) {
-    const tokens = await tokensMaxOf(candidate, count)
+    const tokens = await boundCounted([textOf(candidate)], count)
     if (tokens <= tokensMax) return candidate
     if (tokensMax < resultTokensMin) break
     const share = (0.9 * tokensMax) / tokens
     candidate = { ...result, body: result.body.slice(0, Math.floor(candidate.body.length * share)) }
   }
   return result.body === '' ? result : notes.tooLong
-}
-
-/** An upper bound, as for a whole request. */
-async function tokensMaxOf(result: ToolResult, count: Count): Promise<number> {
-  const text = textOf(result)
-  const bytes = byteBound([text])
-  return bytes <= 1_024 ? bytes : Math.min(bytes, Math.ceil((await count([text])) * 1.1))
 }

@@ -1,6 +1,6 @@
 import type { Model } from '../billing/price-list.ts'
 import { affordableMaxTokens, type Quote } from '../billing/quote.ts'
-import type { ServiceError } from '../errors.ts'
+import { ServiceError } from '../errors.ts'
 import { ExpiredApiKeyError, InvalidApiKeyError, RevokedApiKeyError } from '../identity/key-finder.ts'
 import type { HoldRefusal, Payer } from '../ledger/hold-calls.ts'
 import type { HoldQuote } from '../ledger/quote-hold.ts'
@@ -12,7 +12,6 @@ import {
   LedgerFrozenError,
   QuoteExceedsCapError,
   type RefusalAdvice,
-  SettlementDelayedError,
 } from '../ledger/refusals.ts'
 import { fromAtomic, max, min, type Usdc, zero } from '../money/usdc.ts'
 
@@ -65,7 +64,13 @@ export function refusalError(refusal: HoldRefusal, asked: Asked): ServiceError {
     case 'insufficient_balance':
       return new InsufficientBalanceError(advice)
     case 'settlement_delayed':
-      return new SettlementDelayedError()
+      return new ServiceError(
+        'settlement_delayed',
+        'Unpaid charges of this account reached the limit. They are being paid on chain; retry in a moment.',
+        {
+          retryAfterMs: 5_000,
+        },
+      )
     case 'ledger_frozen':
       return new LedgerFrozenError()
     case 'in_flight_cap':

@@ -5,6 +5,7 @@ import { type Database, isLockTimeout, isTransient } from '../db/database.ts'
 import { retry } from '../db/retry.ts'
 import { ServiceError } from '../errors.ts'
 import { AccountConcurrencyLimits } from '../fairness/concurrency-limit.ts'
+import { TokenBuckets } from '../fairness/token-buckets.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import {
   awaitReplay,
@@ -62,6 +63,8 @@ const idempotencyKeyMax = 255
 /** Claims and polls: half of the connections of the pool. The queue is bounded by the requests that the node accepts. */
 const readsPerAccountMax = 2
 const writesPerAccountMax = 4
+/** How often one answer is replayed: a replay costs nothing but sends up to 2 MiB. */
+const replayRate = { burstMax: 20, perSecond: 1 / 60 }
 
 export type RetriesOptions = {
   readonly database: Database
@@ -85,6 +88,8 @@ export class Retries {
   readonly #options: RetriesOptions
   readonly #attempts: Attempts
   readonly #refused: RefusedAttempts
+  /** By the hash of the retry key. */
+  readonly #replays: TokenBuckets
   /** How many retries wait on this node, by the attempt they wait for. */
   readonly #waiting = new Map<RequestId, number>()
   // These calls are not batched: without a limit one account could occupy all connections, also with calls that wait for its lock.
@@ -95,6 +100,7 @@ export class Retries {
     this.#options = options
     this.#attempts = new Attempts(options.grace, options.now)
     this.#refused = new RefusedAttempts(options.now)
+    this.#replays = new TokenBuckets({ ...replayRate, now: options.now })
   }
 
   async decide(marks: RetryMarks, requestId: RequestId): Promise<RetryDecision> {
@@ -102,7 +108,11 @@ export class Retries {
     if (idempotencyKey === undefined && retryCount === undefined) return { own: unmarked }
     const bodyHash = sha256(marks.body)
     if (idempotencyKey !== undefined) {
-      if (idempotencyKey.length > idempotencyKeyMax) throw new IdempotencyKeyTooLongError(idempotencyKey.length)
+      if (idempotencyKey.length > idempotencyKeyMax)
+        throw new ServiceError(
+          'invalid_value',
+          `The Idempotency-Key has ${idempotencyKey.length} characters; the limit is ${idempotencyKeyMax}. Use a shorter key.`,
+        )
       const keyHash = sha256(`${payer.keyId} ${idempotencyKey}`)
       return this.#claim({ payer, keyHash, bodyHash, attemptHash: undefined }, requestId)
     }
@@ -111,7 +121,8 @@ export class Retries {
     // It is the first attempt when there is no earlier one, or when the earlier one was refused.
     const isFirst = refused.retryCount === 0 || this.#refused.take({ ...refused, retryCount: refused.retryCount - 1 })
     if (isFirst) return { own: this.#first(payer, requestId, refused) }
-    const keyHash = sha256(`${payer.keyId} body ${bodyHash.toString('hex')}`)
+    // No Idempotency-Key contains a line break.
+    const keyHash = sha256(`${payer.keyId}\nbody ${bodyHash.toString('hex')}`)
     return this.#claim({ payer, keyHash, bodyHash, attemptHash }, requestId)
   }
 
@@ -148,10 +159,10 @@ export class Retries {
     }
   }
 
-  /** Deletes the stored answers of an account, or of one of its API keys. Returns how many. */
-  async deleteAnswers(owner: AccountRef, keyId: string | undefined): Promise<number> {
-    const inMemory = this.#attempts.deleteAnswers(owner.accountId, keyId)
-    return Math.max(inMemory, await deleteAnswers(this.#options.database, owner, keyId))
+  /** Deletes the stored answers of an account, or of some of its API keys. Returns how many. */
+  async deleteAnswers(owner: AccountRef, keyIds: readonly string[] | undefined): Promise<number> {
+    const inMemory = this.#attempts.deleteAnswers(owner.accountId, keyIds)
+    return Math.max(inMemory, await deleteAnswers(this.#options.database, owner, keyIds))
   }
 
   /** Shutdown: ends the attempts that wait for a retry. */
@@ -161,6 +172,15 @@ export class Retries {
 
   async #claim(key: ReplayKey, requestId: RequestId): Promise<RetryDecision> {
     const { node } = this.#options
+    const name = key.keyHash.toString('base64')
+    // Before the claim, which reads the answer from the database.
+    if (this.#replays.reserve(name, 0) === undefined)
+      throw new ServiceError(
+        'rate_limited',
+        `This answer was replayed ${replayRate.burstMax} times; after that, once a minute. Keep the answer that you have, or retry in a minute.`,
+        { retryAfterMs: 60_000 },
+      )
+    let isReplay = false
     // Open the attempt before the claim is visible: another retry on this node must find it.
     const attempt = this.#attempts.open(requestId, key.payer)
     const own = { requestId, node }
@@ -170,12 +190,20 @@ export class Retries {
         claim = await this.#claimReplay(key, own, claim.requestId)
       if (claim.state === 'claimed') return { own: this.#claimed(key, attempt) }
       attempt.close(undefined)
+      isReplay =
+        claim.state === 'answered' ||
+        (claim.state === 'running' && this.#attempts.find(claim.requestId)?.isEnded === true)
       if (claim.state === 'answered') return { replay: readRecording(claim.answer) }
       if (claim.state === 'running') return { earlier: { key, requestId: claim.requestId } }
-      throw new IdempotencyMismatchError()
+      throw new ServiceError(
+        'idempotency_mismatch',
+        'This Idempotency-Key was used with another request body within the last 24 hours. Use a new key for a new request.',
+      )
     } catch (error) {
       attempt.close(undefined)
       throw error
+    } finally {
+      if (!isReplay) this.#replays.giveBack(name)
     }
   }
 
@@ -200,7 +228,13 @@ export class Retries {
       if (hold !== undefined) onHead({ requestId, ...hold })
       await sleep(pollMs)
     }
-    throw new AttemptStillRunningError()
+    throw new ServiceError(
+      'overloaded',
+      'The first attempt of this request is still running. You were not charged for this retry. Retry later.',
+      {
+        retryAfterMs: 10_000,
+      },
+    )
   }
 
   /** The first attempt of an SDK. Costs no round trip: its retry finds it by the body hash in the ledger. */
@@ -262,45 +296,23 @@ function sha256(content: Buffer | string): Buffer {
   return createHash('sha256').update(content).digest()
 }
 
-export class IdempotencyMismatchError extends ServiceError {
-  readonly code = 'idempotency_mismatch'
+export class TooManyRetriesError extends ServiceError {
   constructor() {
     super(
-      'This Idempotency-Key was used with another request body within the last 24 hours. Use a new key for a new request.',
+      'overloaded',
+      `${joinedMax} retries are already waiting for the first attempt of this request. Retry in 5 seconds.`,
+      {
+        retryAfterMs: 5_000,
+      },
     )
-  }
-}
-
-export class IdempotencyKeyTooLongError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor(length: number) {
-    super(`The Idempotency-Key has ${length} characters; the limit is ${idempotencyKeyMax}. Use a shorter key.`)
-  }
-}
-
-export class AttemptStillRunningError extends ServiceError {
-  readonly code = 'overloaded'
-  constructor() {
-    super('The first attempt of this request is still running. You were not charged for this retry. Retry later.', {
-      retryAfterMs: 10_000,
-    })
-  }
-}
-
-export class TooManyRetriesError extends ServiceError {
-  readonly code = 'overloaded'
-  constructor() {
-    super(`${joinedMax} retries are already waiting for the first attempt of this request. Retry in 5 seconds.`, {
-      retryAfterMs: 5_000,
-    })
   }
 }
 
 /** The attempt that a retry waited for ended without an answer. The retry's body is no longer in memory, so it cannot be served. */
 export class AttemptLostError extends ServiceError {
-  readonly code = 'overloaded'
   constructor() {
     super(
+      'overloaded',
       'The attempt that this retry waited for ended without an answer. You were not charged for this retry. Retry now.',
       {
         retryAfterMs: 1_000,

@@ -1,5 +1,6 @@
 import type { Bill } from '../billing/bill.ts'
 import { type ChargingParts, roundUsage } from '../billing/charge.ts'
+import type { HiddenReasoning } from '../billing/hidden-reasoning.ts'
 import { furtherRoundsMax } from '../billing/quote.ts'
 import type { UpstreamUse } from '../billing/upstream-use.ts'
 import { ServiceError } from '../errors.ts'
@@ -23,6 +24,39 @@ export type LoopParts = ToolRunnerParts & {
   readonly failpoint: Failpoint
 }
 
+/**
+ * Ends the upstream's work when the client leaves. Where only the upstream's report tells how much it has reasoned, and the report comes
+ * last, the answer is read on instead, without its client.
+ */
+export class Leaving {
+  readonly #stop = new AbortController()
+  readonly #bill: Bill
+  readonly #hiddenReasoning: HiddenReasoning
+  #readsOn = false
+
+  constructor(bill: Bill, hiddenReasoning: HiddenReasoning) {
+    this.#bill = bill
+    this.#hiddenReasoning = hiddenReasoning
+  }
+
+  /** For the upstream. */
+  get signal(): AbortSignal {
+    return this.#stop.signal
+  }
+
+  /** The client has left, and the round is read to its end. */
+  get readsOn(): boolean {
+    return this.#readsOn
+  }
+
+  /** Call when the client's signal aborts. `stopped` resolves when the service ends requests whose clients have left. */
+  left(reason: unknown, stopped: Promise<unknown>): void {
+    this.#readsOn = !(reason instanceof ServiceError) && this.#hiddenReasoning.needsReport(this.#bill.seen)
+    if (this.#readsOn) void stopped.then((why) => this.#stop.abort(why))
+    else this.#stop.abort(reason)
+  }
+}
+
 /** One admitted request while it is served. */
 export type Serving = {
   readonly parts: LoopParts
@@ -31,6 +65,9 @@ export type Serving = {
   readonly upstream: UpstreamUse
   /** Aborts when the client disconnects. */
   readonly clientSignal: AbortSignal
+  /** Resolves when a client waits for the answer; rejects when the request is cancelled. */
+  readonly waitForClient: () => Promise<void> | undefined
+  readonly leaving: Leaving
 }
 
 /** One round for every search and page, and one for the answer. */
@@ -41,7 +78,7 @@ const roundsMax = 1 + furtherRoundsMax
  * calls a tool of the client's, or the money is spent. Yields the client's events; the last one is the end.
  */
 export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly ChatEvent[], void, undefined> {
-  const { parts, admitted, bill, upstream, clientSignal } = serving
+  const { parts, admitted, bill, upstream, clientSignal, leaving } = serving
   const count = countEachOnce(admitted.input, (texts) => parts.counting.countTokens(texts, admitted.sharesOf))
   const delivered = { rounds: 0, textLength: 0, hasReasoning: false }
   let runner: ToolRunner | undefined
@@ -59,8 +96,6 @@ export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly
     let shown: readonly ChatEvent[] = []
     try {
       answer = await askUpstream(serving, plan.request, attempts)
-      // The head of the answer counts as accepted. Many servers send no event before they have read the whole input.
-      bill.noteAccepted()
       for await (const events of cutAnswer(answer, plan.request, serving)) {
         shown = reader.take(events)
         // Leaving the loop stops the upstream.
@@ -80,6 +115,7 @@ export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly
       if (isCancelled && reader.end === undefined) reader.release()
     }
     if (reader.end === undefined) throw new Error('the upstream ended without a last event')
+    if (leaving.readsOn) return yield [...shown, ...reader.release(), reader.end]
     if (reader.pendingCalls.length === 0 || plan.isLast) {
       return yield [...shown, ...reader.release(), ...citations(runner, reader), endOf(reader, reader.end)]
     }
@@ -93,6 +129,8 @@ export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly
       isLast: runner.closed || delivered.rounds >= roundsMax - 1,
     }
     const next = await planRound({ admitted, bill, runner, count }, wish)
+    // Its input would not be paid for while no client waits.
+    await serving.waitForClient()
     if (next !== undefined) bill.beginRound(next.round)
     plan = next
   }
@@ -130,7 +168,7 @@ class UpstreamAttempts {
 }
 
 async function askUpstream(
-  { parts, admitted, clientSignal }: Serving,
+  { parts, admitted, bill, leaving }: Serving,
   request: ModelRequest,
   attempts: UpstreamAttempts,
 ): Promise<RoutedAnswer> {
@@ -139,7 +177,9 @@ async function askUpstream(
     model: admitted.model.id,
     request,
     account: admitted.sharesOf,
-    signal: clientSignal,
+    signal: leaving.signal,
+    onSent: ({ id, sealsReasoning }) =>
+      bill.noteSent({ provider: id, effort: request.reasoningEffort, sealsReasoning }),
     onAttempt: (provider) => attempts.begin(provider),
   })
 }
@@ -169,7 +209,7 @@ async function* runCalls(
   { pendingCalls, end }: RoundReader,
 ): AsyncGenerator<readonly ChatEvent[], readonly PendingResult[], undefined> {
   const { inputTokensMax } = bill.round!
-  const usage = await roundUsage({ hold, bill, usage: end?.usage, upstream }, parts.charging)
+  const usage = await roundUsage({ hold, bill, usage: end?.usage, isWhole: true, upstream }, parts.charging)
   bill.finishRound(usage)
   const results: PendingResult[] = []
   for (const call of pendingCalls) {

@@ -13,7 +13,14 @@ const nothing: Offer = new Set()
 
 /** Refuses a search that the client asked for and that is unavailable. Default tools are silently left out instead. */
 export function refuseUnavailable(chat: ChatRequest, web: WebTools): void {
-  if (chat.webSearch === true && web.search === undefined) throw new WebSearchUnavailableError()
+  if (chat.webSearch === true && web.search === undefined)
+    throw new ServiceError(
+      'web_search_unavailable',
+      '`web_search` is true, but this service has no search provider. Leave it out or send false.',
+      {
+        param: 'web_search',
+      },
+    )
 }
 
 /**
@@ -47,13 +54,4 @@ function define(name: string, description: string, argument: string): FunctionTo
 
 export function toolDefinitions(offer: Offer): readonly FunctionTool[] {
   return definitions.filter(({ name }) => offer.has(name))
-}
-
-export class WebSearchUnavailableError extends ServiceError {
-  readonly code = 'web_search_unavailable'
-  constructor() {
-    super('`web_search` is true, but this service has no search provider. Leave it out or send false.', {
-      param: 'web_search',
-    })
-  }
 }

@@ -52,8 +52,7 @@ export class UsageSoFar {
     this.#summaryTokens += await count([fresh.reasoning])
     if (this.#bill.round !== round) return undefined
     this.#bill.noteCounted(this.#answerTokens + this.#summaryTokens)
-    const hidden = hiddenReasoning.estimate(this.#bill.modelId, this.#bill.sealedBytes)
-    const completionTokens = this.#answerTokens + Math.max(this.#summaryTokens, hidden)
+    const completionTokens = this.#answerTokens + hiddenReasoning.estimate(this.#bill.seen, this.#summaryTokens)
     return {
       promptTokens: (finished?.promptTokens ?? 0) + Math.min(this.#promptTokens, round.inputTokensMax),
       completionTokens: (finished?.completionTokens ?? 0) + Math.min(completionTokens, round.maxTokens),

@@ -42,7 +42,7 @@ export const accountsCommand: Command = {
     ['penny accounts adjust ACCOUNT', 'Refund charges as credit'],
     ['--amount USDC', 'Amount to refund; a negative amount takes back an earlier refund'],
     ['--reason TEXT', 'Why; shown to the customer'],
-    ['--request req_…', 'Refund this request: at most its charge, and only once'],
+    ['--request req_…', 'Refund this request: in all at most its charge'],
     ['--id UUID', 'Retry an adjustment with the id it printed; it is made only once'],
     ...confirmUsage,
     ['penny accounts adjustments', 'List adjustments with reason and author; add an ACCOUNT to list only its own'],

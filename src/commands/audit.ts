@@ -1,3 +1,4 @@
+import { rpcHostsOf } from '../chain/nodes.ts'
 import type { Config } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import { findViolations, invariants, type Violation } from '../ledger/audit.ts'
@@ -73,7 +74,7 @@ export const auditCommand: Command = {
           throw new CommandError(
             endpoints === undefined
               ? 'Ledger and chain were not compared, so the ledger stays frozen. Run this command on the machine that settles.'
-              : `The chain node ${hostOf(endpoints)} does not respond. Ledger and chain were not compared, so the ledger stays frozen.`,
+              : `The chain node ${rpcHostsOf(endpoints.rpcUrl)} does not respond. Ledger and chain were not compared, so the ledger stays frozen.`,
           )
         await unfreezeLedger(database)
         // The marker of a restored copy is no longer needed: the next recovery starts from its own copy.
@@ -129,9 +130,4 @@ async function auditChain(
   const short = report.short.map((row) => violation(row.address, row.owed_atomic, row.on_chain_atomic))
   const isSellerShort = short.length === 0 && !isSolvent(report)
   return isSellerShort ? [violation(seller, report.owed_back_atomic, report.seller_atomic)] : short
-}
-
-/** Not the whole URL: it may contain a key. */
-function hostOf({ rpcUrl }: SettlementEndpoints): string {
-  return URL.canParse(rpcUrl) ? new URL(rpcUrl).host : 'its address'
 }

@@ -1,4 +1,5 @@
 import { describeConfig } from '../config/config.ts'
+import { describeDefault, type Setting } from '../config/setting.ts'
 import { type SettingName, settings } from '../config/settings.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { didYouMean } from './did-you-mean.ts'
@@ -34,9 +35,11 @@ function printSetting(name: string, output: Output): number {
       2,
     )
   }
-  const { about, unset } = settings[name as SettingName]
+  const setting: Setting = settings[name as SettingName]
+  const { about, range } = setting
+  const unset = describeDefault(setting).replaceAll('`', '')
   const entry = describeConfig().find((one) => one.name === name)
-  const { value, origin = 'default', range } = entry ?? {}
+  const { value, origin = 'default' } = entry ?? {}
   if (output.json) {
     const row = { name, value: value ?? null, origin, default: unset, range: range ?? null, about }
     output.write(`${JSON.stringify(row, null, 2)}\n`)

@@ -1,9 +1,15 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { reportSecurityChange } from '../alerts/security.ts'
 import { type AccountEvent, operatorActor, writeAccountLog } from '../db/account-log.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { findAccount } from '../ledger/accounts.ts'
-import { findWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
+import {
+  findWithdrawal,
+  readWithdrawalFeeMax,
+  type Withdrawal,
+  WithdrawalBelowFeeError,
+} from '../ledger/withdrawals.ts'
 import { format, type Usdc } from '../money/usdc.ts'
 import { Funds, NoOwnerAddressError } from '../settlement/funds.ts'
 import { openSigner } from '../signer/signer.ts'
@@ -20,7 +26,10 @@ const pollMs = 100
 
 export const withdrawCommand: Command = {
   usage: [
-    ['penny withdraw --amount USDC|all', 'Withdraw to the registered owner address. The minimum is 0.10 USDC, or all'],
+    [
+      'penny withdraw --amount USDC|all',
+      'Withdraw to the registered owner address. The minimum is 0.10 USDC, or all, and more than the gateway’s fee',
+    ],
     [
       '--to 0x…',
       'Register this owner address first. A changed address, and the first address of an account with money, takes effect after OWNER_COOLDOWN',
@@ -49,17 +58,23 @@ export const withdrawCommand: Command = {
       const stored = await findWithdrawal(database, account.partition, account.id, id)
       const amount: Usdc = asked === 'all' ? (stored?.amount ?? spendable) : asked
       if (amount <= 0n) throw new CommandError('There is nothing to withdraw.')
+      const feeMax = stored?.feeMax ?? (await readWithdrawalFeeMax(database))
+      if (amount <= feeMax) throw new WithdrawalBelowFeeError(amount, feeMax)
+      const fee =
+        feeMax === 0n
+          ? ''
+          : ` ${format(amount - feeMax)} USDC arrives: the gateway's fee is at most ${format(feeMax)} USDC.`
       const place =
         options.to === undefined
           ? 'to its registered address'
           : `to ${options.to}, and register that address as the account's owner`
-      await confirm({ options }, `Withdraw ${format(amount)} USDC of ${account.name} (${account.id}) ${place}?`)
-      const logged = (event: AccountEvent, facts: Readonly<Record<string, string>>) => (connection: Connection) =>
-        writeAccountLog(
-          connection,
-          { partition: account.partition, accountId: account.id },
-          { event, actor: operatorActor, facts },
-        )
+      await confirm({ options }, `Withdraw ${format(amount)} USDC of ${account.name} (${account.id}) ${place}?${fee}`)
+      const logged =
+        (event: AccountEvent, facts: Readonly<Record<string, string>>) => async (connection: Connection) => {
+          const ref = { partition: account.partition, accountId: account.id }
+          await writeAccountLog(connection, ref, { event, actor: operatorActor, facts })
+          await reportSecurityChange(connection, [ref], event, facts)
+        }
       if (typeof options.to === 'string') {
         const log = logged('owner_changed', { address: options.to.toLowerCase() })
         await funds.registerOwner(account, options.to, false, log).catch((error: unknown) => {

@@ -1,4 +1,4 @@
-import { InvalidConfigError } from './setting-reader.ts'
+import { InvalidConfigError } from './setting.ts'
 
 export type DatabaseServers = {
   /** In the order of the URL. */

@@ -356,9 +356,9 @@ const getTypeParser = ((oid: number, format: 'text' | 'binary' = 'text') =>
 function ignore(): void {}
 
 class DatabaseOverloadedError extends ServiceError {
-  readonly code = 'overloaded'
   constructor(waiting: number, waitingMax: number) {
     super(
+      'overloaded',
       `The service is busy: ${waiting} calls are waiting for the database; the limit is ${waitingMax}. Try again in a second.`,
       {
         retryAfterMs: 1_000,

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createPublicClient, http } from 'viem'
+import { rpcUrlsOf } from '../chain/nodes.ts'
 import { type Config, embeddedDefaults } from '../config/config.ts'
 import { reasonOf } from '../errors.ts'
 import { listModels } from '../providers/list-models.ts'
@@ -156,21 +157,37 @@ export async function checkSearch(config: Config): Promise<readonly Finding[]> {
   )
 }
 
+async function askNode(url: string) {
+  const client = createPublicClient({ transport: http(url, { timeout: askMsMax, retryCount: 0 }) })
+  const { host } = new URL(url)
+  try {
+    return { host, client, chainId: await client.getChainId(), finding: undefined }
+  } catch (error) {
+    const finding = failed(
+      'chain',
+      `The chain node in CHAIN_RPC_URL (${host}) does not respond: ${reasonOf(error, url)}.`,
+      'Check the URL and its key, or use another provider.',
+    )
+    return { host, client, chainId: undefined, finding }
+  }
+}
+
 export async function checkChain(config: Config): Promise<readonly Finding[]> {
   const { chain } = config
   if (chain === undefined) return [skipped('chain', 'The sandbox chain is used.')]
-  const client = createPublicClient({ transport: http(chain.rpcUrl, { timeout: askMsMax, retryCount: 0 }) })
   const known = knownEndpoints(config.dataDir)
-  let chainId: number
-  try {
-    chainId = await client.getChainId()
-  } catch (error) {
-    const host = new URL(chain.rpcUrl).host
+  const nodes = await Promise.all(rpcUrlsOf(chain.rpcUrl).map(askNode))
+  const usable = nodes.find(({ chainId }) => chainId !== undefined)
+  const findings = nodes.flatMap(({ finding }) => finding ?? [])
+  if (usable === undefined) return findings
+  const { client, chainId } = usable
+  const other = nodes.find((node) => node.chainId !== undefined && node.chainId !== chainId)
+  if (other !== undefined) {
     return [
       failed(
         'chain',
-        `The chain node in CHAIN_RPC_URL (${host}) does not respond: ${reasonOf(error, chain.rpcUrl)}.`,
-        'Check the URL and its key, or use another provider.',
+        `CHAIN_RPC_URL names nodes of two chains: ${chainId} and ${other.chainId} (${other.host}).`,
+        'Remove the nodes of the other chain. The service leaves them out.',
       ),
     ]
   }
@@ -182,7 +199,8 @@ export async function checkChain(config: Config): Promise<readonly Finding[]> {
         'Use a node of the previous chain: deposits and signatures belong to it.',
       ),
     ]
-  const findings = [ok('chain', `Chain ${chainId} responds.`)]
+  const responding = nodes.filter((node) => node.chainId !== undefined).length
+  findings.push(ok('chain', `Chain ${chainId} responds: ${responding} of ${nodes.length} nodes.`))
   const contracts = { USDC_ADDRESS: chain.usdcAddress, GATEWAY_WALLET_ADDRESS: chain.gatewayWalletAddress }
   for (const [name, address] of Object.entries(contracts)) {
     const code = await client.getCode({ address: address as Address }).catch(() => undefined)

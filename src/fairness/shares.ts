@@ -76,9 +76,9 @@ const retryAfterMs = 1_000
 
 /** The account already holds its share of a resource that other accounts need too. */
 export class ShareUsedUpError extends ServiceError {
-  readonly code = 'rate_limited'
   constructor(what: string, own: number, capacity: number) {
     super(
+      'rate_limited',
       `This account already uses its share of the service: ${own} of ${capacity} ${what}. Wait until some have ended, then retry. Nothing was charged.`,
       { retryAfterMs },
     )

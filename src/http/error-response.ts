@@ -140,7 +140,20 @@ function explainToX402(refusal: ServiceError, { publicUrl }: ErrorContext): stri
 
 function refusalOf(error: unknown): ServiceError {
   if (error instanceof ServiceError) return error
-  return isTransient(error) ? new DatabaseAwayError(error) : new InternalError(error)
+  return isTransient(error)
+    ? new ServiceError(
+        'overloaded',
+        'The database does not respond at the moment. Try again shortly. The request log shows the outcome of this request.',
+        {
+          retryAfterMs: 2_000,
+          cause: error,
+        },
+      )
+    : new ServiceError(
+        'internal_error',
+        'Something went wrong on our side. Only what the request log shows was charged. Contact us with the request id.',
+        { cause: error },
+      )
 }
 
 /** Whether clients should retry after this error. */
@@ -167,30 +180,5 @@ function retryHeaders(refusal: ServiceError, status: number): Record<string, str
     'x-should-retry': 'true',
     'retry-after': String(Math.ceil(waitMs / 1000)),
     'retry-after-ms': String(waitMs),
-  }
-}
-
-/** The database is restarting, unreachable or full. Transient, and not the customer's fault. */
-class DatabaseAwayError extends ServiceError {
-  readonly code = 'overloaded'
-  constructor(cause: unknown) {
-    super(
-      'The database does not respond at the moment. Try again shortly. The request log shows the outcome of this request.',
-      {
-        retryAfterMs: 2_000,
-        cause,
-      },
-    )
-  }
-}
-
-/** A bug. The customer gets the request id; the cause is in the log. */
-export class InternalError extends ServiceError {
-  readonly code = 'internal_error'
-  constructor(cause?: unknown) {
-    super(
-      'Something went wrong on our side. Only what the request log shows was charged. Contact us with the request id.',
-      { cause },
-    )
   }
 }

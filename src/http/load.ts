@@ -78,9 +78,8 @@ export class Load {
 
 /** The service is shutting down. The client is still connected, so this is not a cancellation. */
 export class RestartingError extends ServiceError {
-  readonly code = 'overloaded'
   constructor() {
-    super('The service is restarting and could not finish this request. Try again in a moment.', {
+    super('overloaded', 'The service is restarting and could not finish this request. Try again in a moment.', {
       retryAfterMs: 2_000,
     })
   }

@@ -39,7 +39,7 @@ export function signInProblem(site: Site, visitor: Visitor): string | undefined 
 
 export function checkSignInIsSafe(site: Site, visitor: Visitor): void {
   const problem = signInProblem(site, visitor)
-  if (problem !== undefined) throw new InsecureConnectionError(problem)
+  if (problem !== undefined) throw new ServiceError('insecure_connection', problem)
 }
 
 /**
@@ -50,7 +50,10 @@ export function checkSameOrigin({ origin }: Site, visitor: Visitor): void {
   const from = visitor.header('origin')
   const relation = visitor.header('sec-fetch-site')
   if (from !== origin || (relation !== undefined && relation !== 'same-origin'))
-    throw new CrossSiteRequestError(from, origin)
+    throw new ServiceError(
+      'cross_site_request',
+      `This request came from ${from === undefined ? 'an unknown origin' : from.slice(0, 200)}; only pages of ${origin} can make changes. Nothing was changed.`,
+    )
 }
 
 /** The address to redirect a page at 127.0.0.1 to: cookies belong to a host name, and passkeys refuse an IP address. */
@@ -94,17 +97,4 @@ export function clearedCookie(site: Site): string {
 
 function cookieName({ isSecure }: Site): string {
   return isSecure ? cookieOfHost : cookieOfLoopback
-}
-
-export class InsecureConnectionError extends ServiceError {
-  readonly code = 'insecure_connection'
-}
-
-export class CrossSiteRequestError extends ServiceError {
-  readonly code = 'cross_site_request'
-  constructor(from: string | undefined, origin: string) {
-    super(
-      `This request came from ${from === undefined ? 'an unknown origin' : from.slice(0, 200)}; only pages of ${origin} can make changes. Nothing was changed.`,
-    )
-  }
 }

@@ -104,11 +104,10 @@ function checkMediaType(incoming: IncomingMessage): void {
 }
 
 export class BodyTooLargeError extends ServiceError {
-  readonly code = 'body_too_large'
   /** `bytes` is unknown while a chunked body arrives. */
   constructor(bytesMax: number, bytes?: number) {
     const excess = bytes === undefined ? `is larger than the limit of` : `is ${sizeOf(bytes)}; the limit is`
-    super(`The request body ${excess} ${sizeOf(bytesMax)}. Send less text.`)
+    super('body_too_large', `The request body ${excess} ${sizeOf(bytesMax)}. Send less text.`)
   }
 }
 
@@ -119,16 +118,17 @@ function sizeOf(bytes: number): string {
 }
 
 export class UnsupportedMediaTypeError extends ServiceError {
-  readonly code = 'unsupported_media_type'
   constructor(got: string) {
-    super(`The body must be JSON, sent with "content-type: application/json"; got ${got.slice(0, 100)}.`)
+    super(
+      'unsupported_media_type',
+      `The body must be JSON, sent with "content-type: application/json"; got ${got.slice(0, 100)}.`,
+    )
   }
 }
 
 export class RequestTimeoutError extends ServiceError {
-  readonly code = 'request_timeout'
   constructor(waitedMs: number) {
-    super(`The request body did not arrive within ${Math.round(waitedMs / 1000)} s. Send it again.`)
+    super('request_timeout', `The request body did not arrive within ${Math.round(waitedMs / 1000)} s. Send it again.`)
   }
 }
 

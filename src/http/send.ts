@@ -36,13 +36,16 @@ const exposed = [
   'payment-response',
 ].join(', ')
 
+const blockedChecks = 10
+
 /**
- * Disconnects the client when for `blockedMsMax` (or up to twice as long) no byte of the answer leaves, until the answer is sent or the
+ * Disconnects the client when for `blockedMsMax` (or up to a tenth longer) no byte of the answer leaves, until the answer is sent or the
  * returned function is called. Node's socket timeout does not serve for this: it restarts with every byte that the client sends.
  */
 export function disconnectWhenBlocked(outgoing: ServerResponse, blockedMsMax: number): () => void {
   const { socket } = outgoing.req
   let sent = sentBytes(outgoing)
+  let checksWithoutByte = 0
   const stop = () => {
     clearInterval(timer)
     outgoing.off('finish', stop)
@@ -51,10 +54,11 @@ export function disconnectWhenBlocked(outgoing: ServerResponse, blockedMsMax: nu
   const timer = setInterval(() => {
     const before = sent
     sent = sentBytes(outgoing)
-    if (sent !== undefined && sent === before) socket.destroy()
+    checksWithoutByte = sent !== undefined && sent === before ? checksWithoutByte + 1 : 0
+    if (checksWithoutByte === blockedChecks) socket.destroy()
     // A pipelined answer whose turn has not come gets no event.
     if (socket.destroyed) stop()
-  }, blockedMsMax).unref()
+  }, blockedMsMax / blockedChecks).unref()
   outgoing.once('finish', stop)
   outgoing.once('close', stop)
   return stop

@@ -2,9 +2,9 @@ import { ServiceError } from '../errors.ts'
 import { chatContracts } from '../openapi/contracts/chat.ts'
 
 export class UnknownUrlError extends ServiceError {
-  readonly code = 'unknown_url'
   constructor(method: string, path: string) {
     super(
+      'unknown_url',
       notOffered.has(path)
         ? `${path} is not supported. Send chat completions to ${chatContracts.createChatCompletion.path}.${path === '/v1/responses' ? clientHint : ''}`
         : `${method} ${path.slice(0, 200)} does not exist. The base URL ends in /v1; chat completions are at ${chatContracts.createChatCompletion.path}.`,

@@ -6,16 +6,17 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { terms } from '../../test/support/signing.ts'
 import type { ServiceError } from '../errors.ts'
 import { ShareUsedUpError } from '../fairness/shares.ts'
+import { RateLimitedError } from '../fairness/token-buckets.ts'
 import { InvalidApiKeyError } from '../identity/key-finder.ts'
 import { InvalidJsonError } from '../inference/json-body.ts'
 import type { Account } from '../ledger/accounts.ts'
 import { NoBalanceError } from '../ledger/refusals.ts'
 import { fromAtomic } from '../money/usdc.ts'
+import { ContextLengthExceededError } from '../providers/upstream-errors.ts'
 import { PaymentRequiredError } from '../x402/payment-required.ts'
 import { x402Terms } from '../x402/terms.ts'
 import { RestartingError } from './load.ts'
 import { SlowRefusals } from './slow-refusals.ts'
-import { RateLimitedError } from './token-buckets.ts'
 import { TooManyFreeError, TooManyRefusedError, UnpaidRequests } from './unpaid-requests.ts'
 
 const key = (name: string, account = 'account') => ({ partition: 0, keyId: name, accountId: account })
@@ -114,6 +115,18 @@ test('requests that are paid for, and refusals that are not the client’s, cost
   const crowd = Array.from({ length: 200 }, () => ask(key('a')))
   await turn()
   assert.ok(crowd.every(({ state }) => state === 'admitted'))
+})
+
+test('a request that the model refuses counts like a refusal, although a hold was placed', async () => {
+  const { unpaid, ask, pass } = begin()
+  for (let count = 0; count < 600; count += 1) {
+    const request = await unpaid.admit(key('a'), open())
+    request.paid()
+    request.refusedByModel(new ContextLengthExceededError('too long'))
+  }
+  const asked = Array.from({ length: 60 }, () => ask(key('a')))
+  await pass(1_200)
+  assert.equal(asked.filter(({ state }) => state === 'rate_limited').length, 10)
 })
 
 test('clients that retry while their account is at its share are not held up', async () => {

@@ -4,13 +4,14 @@ import { AttemptLostError, TooManyRetriesError } from '../chat/retries.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import { type ErrorCode, ServiceError } from '../errors.ts'
 import { ShareUsedUpError } from '../fairness/shares.ts'
+import { RateLimitedError, TokenBuckets } from '../fairness/token-buckets.ts'
 import type { Account } from '../ledger/accounts.ts'
 import { NoBalanceError } from '../ledger/refusals.ts'
+import { RefusedByModelError } from '../providers/upstream-errors.ts'
 import { disconnectSignal } from './disconnect.ts'
 import { UploadAbortedError } from './read-body.ts'
 import { mayReplay, readRetryHeaders } from './retry-headers.ts'
 import { type Sleep, SlowRefusals, sleepUntilAborted } from './slow-refusals.ts'
-import { RateLimitedError, TokenBuckets } from './token-buckets.ts'
 import { isLarge } from './unread-bodies.ts'
 
 export type UnpaidOptions = {
@@ -43,6 +44,8 @@ export type UndecidedRequest = {
   paid(): void
   /** Call it when the request was refused, or the client disconnected before the hold. */
   refused(error: unknown): void
+  /** Call it after `paid()` when the provider refused the customer's input: the hold costs nothing. */
+  refusedByModel(error: ServiceError): void
 }
 
 const perSecond = 50
@@ -54,6 +57,8 @@ export const unpaidRates = {
   ofNetwork: { burstMax: 6 * ofKey.burstMax, perSecond: 6 * perSecond },
   strangers: ofKey,
   quotes: ofKey,
+  /** Of an account. A provider may block the operator for many prompts that violate its policy. */
+  flagged: { burstMax: 60, perSecond: 1 },
 } as const
 /** A page of the dashboard is a few dozen files, and many people share an address. */
 const visitsBurstMax = 2_000
@@ -92,6 +97,7 @@ export class UnpaidRequests {
   readonly #unknownKeys: TokenBuckets
   readonly #free: TokenBuckets
   readonly #visits: TokenBuckets
+  readonly #flagged: TokenBuckets
 
   constructor(options: UnpaidOptions) {
     const { now, findAccount, sleep = sleepUntilAborted, slowRefusals = new SlowRefusals({ sleep }) } = options
@@ -106,6 +112,7 @@ export class UnpaidRequests {
     this.#unknownKeys = new TokenBuckets({ ...unpaidRates.strangers, now })
     this.#free = new TokenBuckets({ ...unpaidRates.quotes, now })
     this.#visits = new TokenBuckets({ burstMax: visitsBurstMax, perSecond, now })
+    this.#flagged = new TokenBuckets({ ...unpaidRates.flagged, now })
   }
 
   /** Call it before reading the body. @throws {TooManyRefusedError} */
@@ -113,10 +120,18 @@ export class UnpaidRequests {
     const { keyId, accountId } = bearer
     const { incoming, outgoing, network } = exchange
     const reserved = this.#exhausted(bearer, network)
-    if (reserved !== undefined) await this.#wait(reserved, bearer, exchange, () => new TooManyRefusedError())
+    const refusal = () => (reserved?.buckets === this.#flagged ? new TooManyFlaggedError() : new TooManyRefusedError())
+    if (reserved !== undefined) await this.#wait(reserved, bearer, exchange, refusal)
     const { socket } = incoming
     const readBefore = socket.bytesRead
     const giveBack = () => reserved?.buckets.giveBack(reserved.name)
+    const spend = () => {
+      const tokens = 1 + Math.floor((socket.bytesRead - readBefore) / bytesPerToken)
+      this.#ofKey.spend(keyId, tokens)
+      this.#ofAccount.spend(accountId, tokens)
+      this.#ofNetwork.spend(network, tokens)
+      this.#recentlyRefused.spend(keyId)
+    }
     const checksBalanceFirst =
       !this.#recentlyRefused.has(keyId) && isLarge(incoming) && !mayReplay(readRetryHeaders(incoming))
     return {
@@ -130,12 +145,11 @@ export class UnpaidRequests {
       },
       refused: (error) => {
         giveBack()
-        if (!isCounted(error, outgoing)) return
-        const tokens = 1 + Math.floor((socket.bytesRead - readBefore) / bytesPerToken)
-        this.#ofKey.spend(keyId, tokens)
-        this.#ofAccount.spend(accountId, tokens)
-        this.#ofNetwork.spend(network, tokens)
-        this.#recentlyRefused.spend(keyId)
+        if (isCounted(error, outgoing)) spend()
+      },
+      refusedByModel: (error) => {
+        spend()
+        if (error instanceof RefusedByModelError && error.isFlagged) this.#flagged.spend(accountId)
       },
     }
   }
@@ -200,6 +214,7 @@ export class UnpaidRequests {
 
   /** The first empty bucket that applies to the key. */
   #exhausted({ keyId, accountId }: Bearer, network: string): Reserved | undefined {
+    if (!this.#flagged.has(accountId)) return { buckets: this.#flagged, name: accountId }
     if (!this.#ofKey.has(keyId)) return { buckets: this.#ofKey, name: keyId }
     if (this.#recentlyRefused.has(keyId)) return undefined
     if (!this.#ofAccount.has(accountId)) return { buckets: this.#ofAccount, name: accountId }
@@ -234,19 +249,30 @@ function isCounted(error: unknown, outgoing: ServerResponse): boolean {
 }
 
 export class TooManyRefusedError extends ServiceError {
-  readonly code = 'rate_limited'
   constructor() {
     super(
+      'rate_limited',
       `More than ${perSecond} requests per second of this API key, wallet or network were refused or cancelled before a hold. Fix the cause of the refusals, or send fewer.`,
       { retryAfterMs: waitMsMax },
     )
   }
 }
 
+export class TooManyFlaggedError extends ServiceError {
+  constructor() {
+    const { burstMax, perSecond: allowed } = unpaidRates.flagged
+    super(
+      'rate_limited',
+      `More than ${burstMax} prompts of this account, and then ${allowed} per second, violated the policy of the model's provider. Check the input of your users before you send it.`,
+      { retryAfterMs: waitMsMax },
+    )
+  }
+}
+
 export class TooManyFreeError extends ServiceError {
-  readonly code = 'rate_limited'
   constructor() {
     super(
+      'rate_limited',
       `More than ${perSecond} quotes or other free requests per second were sent with this API key or wallet, or from this network. Send fewer.`,
       { retryAfterMs: waitMsMax },
     )

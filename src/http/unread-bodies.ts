@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http'
-import { TokenBuckets } from './token-buckets.ts'
+import { TokenBuckets } from '../fairness/token-buckets.ts'
 
 const largeBytesMin = 64 * 1024
 

@@ -20,14 +20,14 @@ export function answerUnread(refusal: ServiceError, publicUrl: string, outgoing:
   sendJson(outgoing, status, body, { ...headers, connection: 'close' })
 }
 
-export type MalformedOptions = {
+export type BareSocketOptions = {
   readonly publicUrl: string
   readonly begun: BegunAnswers
 }
 
 /** Answers bytes that are not valid HTTP, or a request that did not arrive in time. */
 export function answerMalformed(
-  { publicUrl, begun }: MalformedOptions,
+  { publicUrl, begun }: BareSocketOptions,
   error: NodeJS.ErrnoException,
   socket: Duplex,
 ): void {
@@ -39,7 +39,21 @@ export function answerMalformed(
   const isWaiting = begun.whenAnswered(socket, () => answerMalformed({ publicUrl, begun }, error, socket))
   if (isWaiting) return
   const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
-  const refusal = isLate ? new LateRequestError() : new MalformedRequestError(error.code)
+  endWith(socket, isLate ? new LateRequestError() : new MalformedRequestError(error.code), publicUrl)
+}
+
+/** Answers `CONNECT`. Node has let go of the connection: it handles no error of it, and sends no answer that is pending on it. */
+export function answerConnect({ publicUrl, begun }: BareSocketOptions, socket: Duplex): void {
+  socket.on('error', () => socket.destroy()).once('finish', () => socket.destroy())
+  if (begun.isPending(socket)) {
+    socket.destroy()
+    return
+  }
+  const message = 'Method CONNECT is not allowed: this service is not a proxy. Send requests to its URL.'
+  endWith(socket, new ServiceError('method_not_allowed', message, { headers: { allow: 'GET, HEAD, POST' } }), publicUrl)
+}
+
+function endWith(socket: Duplex, refusal: ServiceError, publicUrl: string): void {
   const { status, headers, body } = answerTo(refusal, publicUrl)
   const text = JSON.stringify(body)
   const fields = {
@@ -61,6 +75,10 @@ export class BegunAnswers {
     const answers = this.#answers.get(socket) ?? new Set()
     this.#answers.set(socket, answers.add(outgoing))
     outgoing.once('close', () => answers.delete(outgoing))
+  }
+
+  isPending(socket: Duplex): boolean {
+    return (this.#answers.get(socket)?.size ?? 0) > 0
   }
 
   on(socket: Duplex): boolean {
@@ -91,9 +109,9 @@ function answerTo(refusal: unknown, publicUrl: string) {
 }
 
 export class MalformedRequestError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor(reason: string | undefined) {
     super(
+      'invalid_value',
       reason === 'HPE_HEADER_OVERFLOW'
         ? 'The request headers are larger than the limit of 16 KiB. Send fewer or shorter headers.'
         : 'This is not a valid HTTP request. Check its first line, its Host header and its content-length.',
@@ -102,27 +120,22 @@ export class MalformedRequestError extends ServiceError {
 }
 
 class LateRequestError extends ServiceError {
-  readonly code = 'request_timeout'
   constructor() {
     const { headers, whole } = arrivalMsMax
     super(
+      'request_timeout',
       `The request did not arrive in time. The limit is ${headers / 1000} s for the headers and ${whole / 1000} s in total. Send it again.`,
     )
   }
 }
 
-export class HostlessError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super('The request has no Host header. HTTP/1.1 requires it.')
-  }
-}
-
-export class ExpectationError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor(expected: string | undefined) {
-    super(
-      `The Expect header is ${JSON.stringify(expected?.slice(0, 100))}; only "100-continue" is supported. Leave it out.`,
-    )
-  }
+/** The refusal of a request whose head no route can answer. */
+export function refusalOfHead({ headers, httpVersion, rawHeaders }: IncomingMessage): ServiceError | undefined {
+  if (headers.host === undefined && httpVersion === '1.1')
+    return new ServiceError('invalid_value', 'The request has no Host header. HTTP/1.1 requires it.')
+  // Node reads the first and drops the others; a proxy in front may have checked another one.
+  const isAuthorization = (text: string, index: number) => index % 2 === 0 && /^authorization$/i.test(text)
+  if (rawHeaders.filter(isAuthorization).length > 1)
+    return new ServiceError('invalid_value', 'The request has more than one Authorization header. Send one.')
+  return undefined
 }

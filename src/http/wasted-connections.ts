@@ -1,6 +1,6 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { TokenBuckets } from './token-buckets.ts'
+import { TokenBuckets } from '../fairness/token-buckets.ts'
 import { networkOf } from './visitor.ts'
 
 /** Wasted connections per network: a burst of 100, then 20 per second. */

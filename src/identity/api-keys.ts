@@ -123,7 +123,11 @@ async function requireDeveloper(
     'select role from memberships where partition = $1 and account_id = $2 and person_id = $3',
     [partition, accountId, personId],
   )
-  if (member === undefined || !reaches(member.role, 'developer')) throw new CannotCreateKeysError()
+  if (member === undefined || !reaches(member.role, 'developer'))
+    throw new ServiceError(
+      'role_required',
+      'You may no longer create keys in this account. Ask an owner or admin. No key was created.',
+    )
 }
 
 /** Throws `TooManyKeysError` when the account has its maximum of keys that are not revoked. */
@@ -487,40 +491,34 @@ function readKey(row: KeyRow, oldSecrets: readonly OldSecretRow[]): ApiKey {
   }
 }
 
-export class CannotCreateKeysError extends ServiceError {
-  readonly code = 'role_required'
-  constructor() {
-    super('You may no longer create keys in this account. Ask an owner or admin. No key was created.')
-  }
-}
-
 export class TooManyKeysError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor() {
-    super(`The account has ${keysPerAccountMax} keys, which is the maximum. Revoke one that you do not need.`)
+    super(
+      'invalid_value',
+      `The account has ${keysPerAccountMax} keys, which is the maximum. Revoke one that you do not need.`,
+    )
   }
 }
 
 export class X402KeyError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor() {
     super(
+      'invalid_value',
       'This is the wallet’s own key: it has no secret to rotate and cannot be revoked. Disable it, or set a limit. For API requests create another key.',
     )
   }
 }
 
 export class KeyRevokedForGoodError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor() {
-    super('This key was revoked and cannot be changed. Create a new one.')
+    super('invalid_value', 'This key was revoked and cannot be changed. Create a new one.')
   }
 }
 
 export class TooManyOldSecretsError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor() {
     super(
+      'invalid_value',
       `This key has ${oldSecretsMax} old secrets that still work, which is the maximum. Rotate it without an overlap, which ends all of them now, or wait until one ends. Nothing was changed.`,
       { param: 'overlap_seconds' },
     )
@@ -528,9 +526,9 @@ export class TooManyOldSecretsError extends ServiceError {
 }
 
 export class WindowChangedError extends ServiceError {
-  readonly code = 'rate_limited'
   constructor(waitMs: number) {
     super(
+      'rate_limited',
       `The limit window of a key can be changed once a minute. Try again in ${Math.ceil(waitMs / 1000)} s; nothing was changed.`,
       { retryAfterMs: waitMs },
     )

@@ -49,7 +49,12 @@ export async function startDeviceLogin(
       `select count(*) from device_logins where network = $1 and expires_at > clock_timestamp() and status = 'pending'`,
       [network],
     )
-    if (Number(waiting!.count) >= waitingPerNetworkMax) throw new TooManyDeviceLoginsError()
+    if (Number(waiting!.count) >= waitingPerNetworkMax)
+      throw new ServiceError(
+        'rate_limited',
+        `${waitingPerNetworkMax} logins from your network are waiting for confirmation, which is the limit. Finish or cancel one, or wait until they expire after ${deviceLoginSecondsMax / 60} minutes.`,
+        { retryAfterMs: 60_000 },
+      )
     for (let attempt = 0; attempt < codeAttemptsMax; attempt += 1) {
       const userCode = Array.from({ length: codeLength }, () => codeLetters[randomInt(codeLetters.length)]).join('')
       const rows = await connection.query(
@@ -186,18 +191,10 @@ function normalized(userCode: string): string {
 }
 
 export class DeviceCodeGoneError extends ServiceError {
-  readonly code = 'not_found'
-  constructor() {
-    super('This code is unknown, already used or expired. Run penny login again in your terminal to get a new one.')
-  }
-}
-
-export class TooManyDeviceLoginsError extends ServiceError {
-  readonly code = 'rate_limited'
   constructor() {
     super(
-      `${waitingPerNetworkMax} logins from your network are waiting for confirmation, which is the limit. Finish or cancel one, or wait until they expire after ${deviceLoginSecondsMax / 60} minutes.`,
-      { retryAfterMs: 60_000 },
+      'not_found',
+      'This code is unknown, already used or expired. Run penny login again in your terminal to get a new one.',
     )
   }
 }

@@ -1,5 +1,5 @@
 import type { AccountRef } from '../db/account-ref.ts'
-import type { Database } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { SignInFailedError } from './sign-in-error.ts'
 
 export type Credential = { readonly wallet: string } | { readonly passkey: Buffer }
@@ -38,4 +38,55 @@ export async function requireEstablished(
     )
   if (!row.is_owner)
     throw new SignInFailedError(`You became an owner recently. Let an older owner confirm the address, ${remedy}`)
+}
+
+type EstablishedCredential = { readonly id: string; readonly credential_id: Buffer | null }
+
+/**
+ * The wallets (by address) and passkeys (by id) that a person has had for the waiting period, or since the first sign-in. None where
+ * addresses do not wait: there is nothing to protect.
+ */
+export async function listEstablished(
+  connection: Connection,
+  personId: string,
+  cooldownMs: number,
+): Promise<readonly EstablishedCredential[]> {
+  if (cooldownMs === 0) return []
+  return connection.query<EstablishedCredential>(
+    `select c.id, c.credential_id
+       from people p
+       join (select person_id, address as id, null::bytea as credential_id, added_at from wallets
+             union all select person_id, id::text, credential_id, added_at from passkeys) c on c.person_id = p.id
+      where p.id = $1 and c.added_at <= greatest(p.created_at + interval '10 seconds', clock_timestamp() - $2 * interval '1 millisecond')`,
+    [personId, cooldownMs],
+  )
+}
+
+type Removal = { readonly id: string; readonly confirmedBy: Credential | undefined }
+
+/**
+ * Throws unless this wallet or passkey is new, or an established one confirmed the removal. Otherwise a stolen session could add its own,
+ * remove the others, name another address for withdrawals and wait: the person could not sign in to cancel it.
+ */
+export async function requireRemovable(
+  connection: Connection,
+  personId: string,
+  { id, confirmedBy }: Removal,
+  cooldownMs: number,
+): Promise<void> {
+  const established = await listEstablished(connection, personId, cooldownMs)
+  if (!established.some((credential) => credential.id === id)) return
+  if (confirmedBy === undefined)
+    throw new SignInFailedError(
+      'This removal needs a confirmation by a wallet or passkey that you have had for the waiting period. Nothing was removed.',
+    )
+  const isConfirmed = established.some((credential) =>
+    'wallet' in confirmedBy
+      ? credential.id === confirmedBy.wallet
+      : credential.credential_id?.equals(confirmedBy.passkey) === true,
+  )
+  if (!isConfirmed)
+    throw new SignInFailedError(
+      'The wallet or passkey that confirmed this was added recently. Confirm with an older one, or wait. Nothing was removed.',
+    )
 }

@@ -48,7 +48,11 @@ export async function createInvitation(
     `select count(*)::int as count from invitations where account_id = $1 and used_at is null and expires_at > clock_timestamp()`,
     [account.accountId],
   )
-  if (open!.count >= invitationsPerAccountMax) throw new TooManyInvitationsError()
+  if (open!.count >= invitationsPerAccountMax)
+    throw new ServiceError(
+      'invalid_value',
+      `The account has ${invitationsPerAccountMax} open invitations, which is the maximum. Revoke one first.`,
+    )
   const token = createToken()
   const id = randomUUID()
   await connection.query(
@@ -168,15 +172,7 @@ function readInvitation(row: InvitationRow): Invitation {
 }
 
 export class InvitationGoneError extends ServiceError {
-  readonly code = 'not_found'
   constructor(reason: string) {
-    super(`This invitation ${reason}. Ask an owner or admin of the account for a new one.`)
-  }
-}
-
-export class TooManyInvitationsError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super(`The account has ${invitationsPerAccountMax} open invitations, which is the maximum. Revoke one first.`)
+    super('not_found', `This invitation ${reason}. Ask an owner or admin of the account for a new one.`)
   }
 }

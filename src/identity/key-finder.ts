@@ -144,24 +144,21 @@ type KeyRow = OptionRow & {
 }
 
 export class InvalidApiKeyError extends ServiceError {
-  readonly code = 'invalid_api_key'
   constructor(
     message = 'This API key does not exist. Check that you use the right key for this service, or create one in the dashboard.',
   ) {
-    super(message)
+    super('invalid_api_key', message)
   }
 }
 
 export class RevokedApiKeyError extends ServiceError {
-  readonly code = 'api_key_revoked'
   constructor(message = 'This API key was revoked. Create a new one in the dashboard.') {
-    super(message)
+    super('api_key_revoked', message)
   }
 }
 
 export class ExpiredApiKeyError extends ServiceError {
-  readonly code = 'api_key_expired'
   constructor() {
-    super('This API key has expired. Create a new one in the dashboard.')
+    super('api_key_expired', 'This API key has expired. Create a new one in the dashboard.')
   }
 }

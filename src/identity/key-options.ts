@@ -91,9 +91,9 @@ function plainAddress(address: string): string {
 }
 
 export class IpNotAllowedError extends ServiceError {
-  readonly code = 'ip_not_allowed'
   constructor(address: string) {
     super(
+      'ip_not_allowed',
       `This API key may not be used from ${address.slice(0, 64)}. Use it from one of its allowed addresses, or change them in the dashboard.`,
     )
   }

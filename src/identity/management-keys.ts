@@ -50,7 +50,8 @@ export async function findManagementKey(connection: Connection, secret: string):
   }
   if (row.is_revoked)
     throw new RevokedApiKeyError('This management key was revoked. Create a new one in the dashboard.')
-  if (row.is_expired) throw new ManagementKeyExpiredError()
+  if (row.is_expired)
+    throw new ServiceError('api_key_expired', 'This management key has expired. Create a new one in the dashboard.')
   if (row.is_stale) await connection.query('update management_keys set last_used_at = now() where hash = $1', [hash])
   return {
     partition: row.partition,
@@ -84,7 +85,11 @@ export async function createManagementKey(
     'select count(*)::int as count from management_keys where account_id = $1 and revoked_at is null',
     [account.accountId],
   )
-  if (known!.count >= managementKeysPerAccountMax) throw new TooManyManagementKeysError()
+  if (known!.count >= managementKeysPerAccountMax)
+    throw new ServiceError(
+      'invalid_value',
+      `The account has ${managementKeysPerAccountMax} management keys, which is the maximum. Revoke one first.`,
+    )
   await forgetRevokedKeys(connection, account)
   const secret = createSecret()
   const id = randomUUID()
@@ -218,19 +223,5 @@ function readManagementKey(row: ManagementKeyRow): ManagementKey {
     expiresAt: row.expires_at ?? undefined,
     revokedAt: row.revoked_at ?? undefined,
     expired: row.expired,
-  }
-}
-
-export class ManagementKeyExpiredError extends ServiceError {
-  readonly code = 'api_key_expired'
-  constructor() {
-    super('This management key has expired. Create a new one in the dashboard.')
-  }
-}
-
-export class TooManyManagementKeysError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super(`The account has ${managementKeysPerAccountMax} management keys, which is the maximum. Revoke one first.`)
   }
 }

@@ -31,7 +31,12 @@ export async function checkMemberLimit(
   )
   if (row === undefined) return
   const limit = fromAtomic(row.spending_limit)
-  if (row.is_open) throw new MemberKeyTermsError(limit, row.limit_window)
+  if (row.is_open)
+    throw new ServiceError(
+      'member_limit_exceeded',
+      `This member may spend ${format(limit)} USDC (limit window: ${row.limit_window}). Each key of the member needs a limit with the window "${row.limit_window}". Nothing was changed.`,
+      { param: 'limit', extra: { member_limit_atomic: limit.toString(), limit_window: row.limit_window } },
+    )
   if (row.allocated > row.spending_limit) throw new MemberLimitError(limit, fromAtomic(row.allocated))
 }
 
@@ -42,21 +47,10 @@ type LimitRow = {
   readonly is_open: boolean
 }
 
-/** A key of this member must have a limit with the member's window. */
-export class MemberKeyTermsError extends ServiceError {
-  readonly code = 'member_limit_exceeded'
-  constructor(limit: Usdc, window: string) {
-    super(
-      `This member may spend ${format(limit)} USDC (limit window: ${window}). Each key of the member needs a limit with the window "${window}". Nothing was changed.`,
-      { param: 'limit', extra: { member_limit_atomic: limit.toString(), limit_window: window } },
-    )
-  }
-}
-
 export class MemberLimitError extends ServiceError {
-  readonly code = 'member_limit_exceeded'
   constructor(limit: Usdc, allocated: Usdc) {
     super(
+      'member_limit_exceeded',
       `The keys of this member could spend ${format(allocated)} USDC together; the member’s limit is ${format(limit)} USDC. Lower a key’s limit, or ask an admin to raise the member’s limit. Nothing was changed.`,
       { param: 'limit', extra: { member_limit_atomic: limit.toString(), allocated_atomic: allocated.toString() } },
     )

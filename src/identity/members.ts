@@ -1,6 +1,7 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
-import type { Connection, Database } from '../db/database.ts'
+import type { Connection } from '../db/database.ts'
+import { lockAccount } from '../db/lock-account.ts'
 import { writeEvent } from '../db/write-event.ts'
 import { ServiceError } from '../errors.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
@@ -41,14 +42,26 @@ export async function addMember(connection: Connection, account: AccountRef, mem
   await lockOpenAccount(connection, account)
   if (!(await lockPerson(connection, member.personId))) throw new MemberNotFoundError()
   const known = await findMember(connection, account, member.personId)
-  if (known !== undefined) throw new AlreadyMemberError(known.role)
+  if (known !== undefined)
+    throw new ServiceError(
+      'already_member',
+      `You are already a member of this account, as ${known.role}. The invitation was not used.`,
+    )
   const [count] = await connection.query<{ members: number; accounts: number }>(
     `select (select count(*) from memberships where partition = $1 and account_id = $2)::int as members,
             (select count(*) from memberships where person_id = $3)::int as accounts`,
     [account.partition, account.accountId, member.personId],
   )
-  if (count!.members >= membersPerAccountMax) throw new TooManyMembersError()
-  if (count!.accounts >= accountsPerPersonMax) throw new TooManyAccountsError()
+  if (count!.members >= membersPerAccountMax)
+    throw new ServiceError(
+      'invalid_value',
+      `The account has ${membersPerAccountMax} members, which is the maximum. Remove one first.`,
+    )
+  if (count!.accounts >= accountsPerPersonMax)
+    throw new ServiceError(
+      'invalid_value',
+      `You are a member of ${accountsPerPersonMax} accounts, which is the maximum. Leave one first.`,
+    )
   const now = await readClock(connection)
   await connection.query(
     `insert into memberships (partition, account_id, person_id, role, spending_limit, limit_window, limit_since, owner_since, joined_at)
@@ -100,8 +113,8 @@ export async function findLastAccount(connection: Connection, personId: string):
   return row === undefined ? undefined : { partition: row.partition, accountId: row.account_id }
 }
 
-export async function listAccountsOf(database: Database, personId: string): Promise<readonly MemberAccount[]> {
-  const rows = await database.query<{ partition: number; account_id: string; name: string; role: Role }>(
+export async function listAccountsOf(connection: Connection, personId: string): Promise<readonly MemberAccount[]> {
+  const rows = await connection.query<{ partition: number; account_id: string; name: string; role: Role }>(
     `select m.partition, m.account_id, a.name, m.role
        from memberships m join accounts a on a.partition = m.partition and a.id = m.account_id
       where m.person_id = $1 order by a.name, m.account_id limit ${accountsPerPersonMax}`,
@@ -113,6 +126,13 @@ export async function listAccountsOf(database: Database, personId: string): Prom
     name: row.name,
     role: row.role,
   }))
+}
+
+/** Before the lock of the person: a change of credentials writes events of all accounts. In the order of every lock of several accounts. */
+export async function lockAccountsOf(connection: Connection, personId: string): Promise<void> {
+  const accounts = await listAccountsOf(connection, personId)
+  for (const account of accounts.toSorted((one, other) => (one.accountId < other.accountId ? -1 : 1)))
+    await lockAccount(connection, account)
 }
 
 export async function listMembers(
@@ -146,22 +166,36 @@ export type MemberChanges = {
   readonly limitWindow?: LimitWindow | undefined
 }
 
+/** Who changes whom. */
+export type MemberCall = {
+  readonly by: { readonly role: Role; readonly personId: string }
+  readonly personId: string
+  readonly ownerCooldownMs: number
+}
+
 /**
- * Changes a member; call it in a transaction. The role of the caller must not be below the member's old or new role. A demoted member
- * also loses the secrets that the old role could create or receive (`revokeSecrets`). Any other role ends open invitations.
+ * Changes a member; call it in a transaction. The role of the caller must not be below the member's old or new role, and only owners
+ * change their own limit. A demoted member also loses the secrets that the old role could create or receive (`revokeSecrets`). Any other role ends open invitations.
  */
 export async function changeMember(
   connection: Connection,
   account: AccountRef,
-  { by, personId }: { readonly by: Role; readonly personId: string },
+  { by, personId, ownerCooldownMs }: MemberCall,
   changes: MemberChanges,
 ): Promise<RevokedSecrets> {
   await lockOpenAccount(connection, account)
   const member = await findMember(connection, account, personId)
   if (member === undefined) throw new MemberNotFoundError()
   const role = changes.role ?? member.role
-  if (!reaches(by, member.role) || !reaches(by, role)) throw new RoleAboveError(by)
-  if (member.role === 'owner' && role !== 'owner') await requireAnotherOwner(connection, account, personId)
+  if (!reaches(by.role, member.role) || !reaches(by.role, role)) throw new RoleAboveError(by.role)
+  if (member.role === 'owner' && role !== 'owner')
+    await requireAnotherOwner(connection, account, personId, ownerCooldownMs)
+  const changesLimit = changes.limit !== undefined || changes.limitWindow !== undefined
+  if (changesLimit && by.personId === personId && by.role !== 'owner')
+    throw new ServiceError(
+      'role_required',
+      'Only owners change their own spending limit. Ask another admin or an owner.',
+    )
   const limit = changes.limit === undefined ? member.limit : (changes.limit ?? undefined)
   const limitWindow = changes.limitWindow ?? member.limitWindow
   const isNewLimit = member.limit === undefined || limitWindow !== member.limitWindow
@@ -196,13 +230,13 @@ export async function changeMember(
 export async function removeMember(
   connection: Connection,
   account: AccountRef,
-  { by, personId }: { readonly by: Role; readonly personId: string },
+  { by, personId, ownerCooldownMs }: MemberCall,
 ): Promise<RevokedSecrets & { readonly member: Member }> {
   await lockOpenAccount(connection, account)
   const member = await findMember(connection, account, personId)
   if (member === undefined) throw new MemberNotFoundError()
-  if (!reaches(by, member.role)) throw new RoleAboveError(by)
-  if (member.role === 'owner') await requireAnotherOwner(connection, account, personId)
+  if (!reaches(by.role, member.role)) throw new RoleAboveError(by.role)
+  if (member.role === 'owner') await requireAnotherOwner(connection, account, personId, ownerCooldownMs)
   await connection.query('delete from memberships where partition = $1 and account_id = $2 and person_id = $3', [
     account.partition,
     account.accountId,
@@ -215,12 +249,30 @@ export async function removeMember(
   return { member, ...revoked }
 }
 
-async function requireAnotherOwner(connection: Connection, account: AccountRef, personId: string): Promise<void> {
-  const others = await connection.query(
-    `select from memberships where partition = $1 and account_id = $2 and person_id <> $3 and role = 'owner' limit 1`,
-    [account.partition, account.accountId, personId],
+/**
+ * An owner of before the waiting period must be left, if there is one: a stolen session could otherwise invite an owner of its own, remove
+ * all others, and wait until its address for withdrawals takes effect.
+ */
+async function requireAnotherOwner(
+  connection: Connection,
+  { partition, accountId }: AccountRef,
+  personId: string,
+  ownerCooldownMs: number,
+): Promise<void> {
+  const owners = await connection.query<{ person_id: string; is_old: boolean }>(
+    `select m.person_id, m.owner_since <= greatest(a.created_at + interval '10 seconds', clock_timestamp() - $3 * interval '1 millisecond') as is_old
+       from memberships m join accounts a on a.partition = m.partition and a.id = m.account_id
+      where m.partition = $1 and m.account_id = $2 and m.role = 'owner'`,
+    [partition, accountId, ownerCooldownMs],
   )
-  if (others.length === 0) throw new LastOwnerError()
+  const others = owners.filter(({ person_id }) => person_id !== personId)
+  if (others.length === 0)
+    throw new ServiceError('last_owner', 'This is the last owner of the account. Make another member owner first.')
+  if (owners.some(({ is_old }) => is_old) && !others.some(({ is_old }) => is_old))
+    throw new ServiceError(
+      'last_owner',
+      'The other owners became owners recently. Wait until one of them has been an owner for the waiting period.',
+    )
 }
 
 async function revokeInvitations(connection: Connection, account: AccountRef, personId: string): Promise<void> {
@@ -256,43 +308,16 @@ function readMember(row: MemberRow): Member {
 }
 
 export class MemberNotFoundError extends ServiceError {
-  readonly code = 'not_found'
   constructor() {
-    super('No such member in this account.')
-  }
-}
-
-export class AlreadyMemberError extends ServiceError {
-  readonly code = 'already_member'
-  constructor(role: Role) {
-    super(`You are already a member of this account, as ${role}. The invitation was not used.`)
-  }
-}
-
-export class LastOwnerError extends ServiceError {
-  readonly code = 'last_owner'
-  constructor() {
-    super('This is the last owner of the account. Make another member owner first.')
+    super('not_found', 'No such member in this account.')
   }
 }
 
 export class RoleAboveError extends ServiceError {
-  readonly code = 'role_required'
   constructor(by: Role) {
-    super(`Your role in this account is ${by}. You cannot change members above it or give a role above it.`)
-  }
-}
-
-export class TooManyMembersError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super(`The account has ${membersPerAccountMax} members, which is the maximum. Remove one first.`)
-  }
-}
-
-export class TooManyAccountsError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super(`You are a member of ${accountsPerPersonMax} accounts, which is the maximum. Leave one first.`)
+    super(
+      'role_required',
+      `Your role in this account is ${by}. You cannot change members above it or give a role above it.`,
+    )
   }
 }

@@ -13,12 +13,6 @@ export async function lockOpenAccount(connection: Connection, account: AccountRe
     'select closed_at is not null as is_closed from accounts where partition = $1 and id = $2',
     [account.partition, account.accountId],
   )
-  if (row?.is_closed === true) throw new AccountClosedError()
-}
-
-export class AccountClosedError extends ServiceError {
-  readonly code = 'session_required'
-  constructor() {
-    super('This account was closed. Contact the operator to get access again.')
-  }
+  if (row?.is_closed === true)
+    throw new ServiceError('session_required', 'This account was closed. Contact the operator to get access again.')
 }

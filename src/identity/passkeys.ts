@@ -39,29 +39,31 @@ export async function provePasskey(database: Database, assertion: Assertion, par
   return checkPasskey(database, assertion, party)
 }
 
-/** The challenge contains the owner address, so the passkey's signature covers it. */
-export async function createPasskeyOwnerChallenge(
+/** The challenge contains the statement, so the passkey's signature covers it. */
+export async function createPasskeyConfirmation(
   database: Database,
   personId: string,
-  address: string,
+  confirmed: string,
 ): Promise<{ readonly challenge: string; readonly credentialIds: readonly string[] }> {
   const credentialIds = await listCredentialIds(database, personId)
   if (credentialIds.length === 0) throw new PasskeyProofError('You have no passkey.')
   const nonce = createNonce()
-  await storeChallenge(database, nonce, 'owner', address)
-  return { challenge: Buffer.from(`${nonce} ${address}`, 'latin1').toString('base64url'), credentialIds }
+  await storeChallenge(database, nonce, 'owner', confirmed)
+  return { challenge: Buffer.from(`${nonce} ${confirmed}`, 'latin1').toString('base64url'), credentialIds }
 }
 
-/** Throws unless a passkey answered a challenge for this address. */
-export async function provePasskeyOwner(
+/** Throws unless a passkey confirmed this statement. */
+export async function provePasskeyConfirmation(
   database: Database,
-  address: string,
+  confirmed: string,
   assertion: Assertion,
   party: RelyingParty,
 ): Promise<void> {
-  const [nonce = '', named] = challengeOf(assertion.clientDataJSON).split(' ')
+  const challenge = challengeOf(assertion.clientDataJSON)
+  const [nonce = ''] = challenge.split(' ', 1)
   const stored = await takeChallenge(database, nonce, 'owner')
-  if (stored !== address || named !== address) throw new PasskeyProofError('The passkey confirmed another address.')
+  if (stored !== confirmed || challenge !== `${nonce} ${confirmed}`)
+    throw new PasskeyProofError('The passkey confirmed something else.')
   await checkPasskey(database, assertion, party)
 }
 
@@ -96,7 +98,11 @@ export async function addPasskey(
     'select count(*)::int as count from passkeys where person_id = $1',
     [personId],
   )
-  if (known!.count >= passkeysPerPersonMax) throw new TooManyPasskeysError()
+  if (known!.count >= passkeysPerPersonMax)
+    throw new ServiceError(
+      'invalid_value',
+      `You have ${passkeysPerPersonMax} passkeys, which is the maximum. Remove one first.`,
+    )
   const added = await connection.query(
     `insert into passkeys (credential_id, id, person_id, name, public_key, algorithm, sign_count, last_used_at)
      values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp()) on conflict do nothing returning id`,
@@ -141,11 +147,4 @@ type PasskeyRow = {
   readonly public_key: Buffer
   readonly algorithm: PasskeyAlgorithm
   readonly sign_count: bigint
-}
-
-export class TooManyPasskeysError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super(`You have ${passkeysPerPersonMax} passkeys, which is the maximum. Remove one first.`)
-  }
 }

@@ -25,18 +25,16 @@ export async function createSignInMessage(
   return { nonce, message, expiresAt: await storeChallenge(database, nonce, 'wallet', message) }
 }
 
-/** An EIP-4361 message in which a wallet confirms the address for withdrawals. */
-export async function createOwnerMessage(
+/** An EIP-4361 message in which a wallet confirms a statement. */
+export async function createConfirmationMessage(
   database: Database,
   options: SignInMessageOptions,
-  owner: string,
+  confirmed: string,
 ): Promise<string> {
-  const { nonce, message } = await writeMessage(options, ownerStatement(owner))
+  const { nonce, message } = await writeMessage(options, confirmed)
   await storeChallenge(database, nonce, 'owner', message)
   return message
 }
-
-const ownerStatement = (owner: string) => `Send withdrawals of my Penny Router account to ${owner} from now on.`
 
 async function writeMessage(
   { publicUrl, chainId, address }: SignInMessageOptions,
@@ -65,16 +63,16 @@ export async function proveWallet(database: Database, message: string, signature
   return prove(database, message, signature, 'wallet')
 }
 
-/** Returns the wallet that confirmed this owner address. */
-export async function proveWalletOwner(
+/** Returns the wallet that confirmed this statement. */
+export async function proveWalletConfirmation(
   database: Database,
   message: string,
   signature: string,
-  owner: string,
+  confirmed: string,
 ): Promise<string> {
   const wallet = await prove(database, message, signature, 'owner')
-  if (message.includes(`\n${ownerStatement(owner)}\n`)) return wallet
-  throw new WalletProofError('The signed message names another address.')
+  if (message.includes(`\n${confirmed}\n`)) return wallet
+  throw new WalletProofError('The wallet confirmed something else.')
 }
 
 async function prove(
@@ -121,7 +119,11 @@ export async function addWallet(connection: Connection, personId: string, addres
     'select count(*)::int as count from wallets where person_id = $1',
     [personId],
   )
-  if (known!.count >= walletsPerPersonMax) throw new TooManyWalletsError()
+  if (known!.count >= walletsPerPersonMax)
+    throw new ServiceError(
+      'invalid_value',
+      `You have ${walletsPerPersonMax} wallets, which is the maximum. Remove one first.`,
+    )
   await connection.query(
     `insert into wallets (address, person_id, last_used_at) values ($1, $2, clock_timestamp()) on conflict do nothing`,
     [address, personId],
@@ -153,12 +155,5 @@ export async function removeWallet(connection: Connection, personId: string, add
 export class WalletProofError extends SignInFailedError {
   constructor(problem: string) {
     super(`${problem} Start the sign-in again.`)
-  }
-}
-
-export class TooManyWalletsError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super(`You have ${walletsPerPersonMax} wallets, which is the maximum. Remove one first.`)
   }
 }

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { messageRoles } from './chat-parameters.ts'
+import { contentPartsMax, messageRoles, messagesMax, toolCallIdCharactersMax, toolCallsMax } from './chat-parameters.ts'
 import {
   InvalidValueError,
   isAbsent,
@@ -37,10 +37,6 @@ export type AssistantMessage = {
 
 export type Message = InstructionMessage | UserMessage | AssistantMessage | ToolMessage
 
-const messagesMax = 10_000
-const contentPartsMax = 1_000
-const toolCallsMax = 128
-const toolCallIdCharactersMax = 512
 const calledNameCharactersKept = 48
 
 const readRole = oneOf(messageRoles)

@@ -15,12 +15,104 @@ export const temperatureMax = 2
 export const maxTokensDefault = 8192
 export const promptCacheKeyCharactersMax = 128
 
+export const messagesMax = 10_000
+export const contentPartsMax = 1_000
+export const toolCallsMax = 128
+export const toolCallIdCharactersMax = 512
+export const toolsMax = 128
+
+const textPart = z.looseObject({ type: z.literal('text'), text: z.string() }).meta({ id: 'TextPart' })
+const refusalPart = z.looseObject({ type: z.literal('refusal'), refusal: z.string() })
+const content = z.union([z.string(), z.array(textPart).min(1).max(contentPartsMax)])
+const toolCallId = z.string().max(toolCallIdCharactersMax)
+
+const message = z
+  .union([
+    z.looseObject({ role: z.enum(['system', 'developer']), content }),
+    z.looseObject({ role: z.literal('user'), content }),
+    z.looseObject({
+      role: z.literal('assistant'),
+      content: z
+        .union([
+          z.string(),
+          z
+            .array(z.union([textPart, refusalPart]))
+            .min(1)
+            .max(contentPartsMax),
+        ])
+        .nullish(),
+      refusal: z.string().nullish(),
+      tool_calls: z
+        .array(
+          z.looseObject({
+            id: toolCallId,
+            type: z.literal('function').nullish(),
+            function: z.looseObject({ name: z.string().min(1), arguments: z.string() }),
+          }),
+        )
+        .max(toolCallsMax)
+        .nullish(),
+      reasoning_content: z.unknown().optional().meta({ description: 'Accepted as it was sent; not forwarded' }),
+      reasoning: z.unknown().optional().meta({ description: 'Accepted as it was sent; not forwarded' }),
+    }),
+    z.looseObject({ role: z.literal('tool'), tool_call_id: toolCallId, content: content.nullish() }),
+  ])
+  .meta({ id: 'Message', description: 'Every tool call has its result, and every result its call' })
+
+const name = z
+  .string()
+  .regex(/^[A-Za-z0-9_-]{1,64}$/)
+  .meta({ examples: ['get_weather'] })
+const jsonSchema = z.record(z.string(), z.unknown()).meta({ description: 'A JSON Schema' })
+
+const tool = z
+  .looseObject({
+    type: z.literal('function'),
+    function: z.looseObject({
+      name,
+      description: z.string().nullish(),
+      parameters: jsonSchema.nullish(),
+      strict: z.boolean().nullish(),
+    }),
+  })
+  .meta({ id: 'Tool' })
+const namedTool = z.looseObject({ type: z.literal('function'), function: z.looseObject({ name }) })
+
+const toolChoice = z
+  .union([
+    z.enum(toolChoiceWords),
+    namedTool,
+    z.looseObject({
+      type: z.literal('allowed_tools'),
+      allowed_tools: z.looseObject({
+        mode: z.enum(['auto', 'required']),
+        tools: z.array(namedTool).min(1).max(toolsMax),
+      }),
+    }),
+  ])
+  .meta({ id: 'ToolChoice' })
+
+const responseFormat = z
+  .union([
+    z.looseObject({ type: z.enum(['text', 'json_object']) }),
+    z.looseObject({
+      type: z.literal('json_schema'),
+      json_schema: z.looseObject({
+        name,
+        description: z.string().nullish(),
+        schema: jsonSchema.nullish(),
+        strict: z.boolean().nullish(),
+      }),
+    }),
+  ])
+  .meta({ id: 'ResponseFormat' })
+
 export const chatParameters = {
   model: z.string().nullish().meta({
     description:
       'A model id from the model list. An unknown name is refused with 404; there is no fallback. Default gpt-5.6-terra',
   }),
-  messages: z.array(z.looseObject({ role: z.enum(messageRoles) })).min(1),
+  messages: z.array(message).min(1).max(messagesMax),
   stream: z.boolean().nullish(),
   stream_options: z
     .looseObject({
@@ -39,12 +131,10 @@ export const chatParameters = {
   max_completion_tokens: z.int().min(1).nullish().meta({ description: 'The same as max_tokens' }),
   n: z.literal(1).nullish(),
   temperature: z.number().min(0).max(temperatureMax).nullish(),
-  tools: z.array(z.looseObject({ type: z.literal('function') })).nullish(),
-  tool_choice: z
-    .union([z.enum(toolChoiceWords), z.looseObject({ type: z.enum(['function', 'allowed_tools']) })])
-    .nullish(),
+  tools: z.array(tool).max(toolsMax).nullish(),
+  tool_choice: toolChoice.nullish(),
   parallel_tool_calls: z.boolean().nullish(),
-  response_format: z.looseObject({ type: z.enum(responseFormatTypes) }).nullish(),
+  response_format: responseFormat.nullish(),
   reasoning_effort: z.enum(reasoningEfforts).nullish().meta({ description: 'Default low' }),
   reasoning: z
     .looseObject({ effort: z.enum(reasoningEfforts).nullish() })
@@ -66,6 +156,18 @@ export const chatParameters = {
     .meta({ description: 'Default true without own tools, else false. Bounds the cost to the quote when false' }),
   web_fetch: z.boolean().nullish().meta({ description: 'Default true without own tools, else false' }),
 }
+
+/** Members that are accepted and not forwarded. So are unknown ones; openapi.json lists these so that typed clients can send them. */
+export const parametersWithoutEffect = [
+  'top_p',
+  'presence_penalty',
+  'frequency_penalty',
+  'seed',
+  'logprobs',
+  'stop',
+  'logit_bias',
+  'user',
+] as const
 
 /** Members that are refused: ignoring them would change the answer. */
 export const refusedParameters = ['functions', 'function_call', 'modalities'] as const

@@ -156,10 +156,10 @@ test('of several mistakes the first in the documented order is reported', () => 
   ])
 })
 
-test('a refusal names the exact place of the mistake', () => {
-  const inMessage = (message: unknown) => ({ messages: [...hello, message] })
-  const assistant = (...tool_calls: unknown[]) => ({ role: 'assistant', content: null, tool_calls })
-  const cases: readonly (readonly [expected: string, body: unknown])[] = [
+const inMessage = (message: unknown) => ({ messages: [...hello, message] })
+const assistant = (...tool_calls: unknown[]) => ({ role: 'assistant', content: null, tool_calls })
+const mistakes: Readonly<Record<string, readonly (readonly [expected: string, body: unknown])[]>> = {
+  messages: [
     ['invalid_value -', []],
     ['missing_required_parameter messages', {}],
     ['invalid_value messages', { messages: [] }],
@@ -237,11 +237,8 @@ test('a refusal names the exact place of the mistake', () => {
       'invalid_value messages[3].tool_call_id',
       { messages: [...hello, assistant(call('a')), result('a'), result('a')] },
     ],
-    ['invalid_value stream_options', { messages: hello, stream: true, stream_options: true }],
-    [
-      'invalid_value stream_options.include_usage',
-      { messages: hello, stream: true, stream_options: { include_usage: 1 } },
-    ],
+  ],
+  tools: [
     ['invalid_value tools', { messages: hello, tools: Array.from({ length: 129 }, () => weather) }],
     [
       'unsupported_parameter tools[1].type',
@@ -282,27 +279,6 @@ test('a refusal names the exact place of the mistake', () => {
       'unsupported_parameter tool_choice.type',
       { messages: hello, tools: [weather], tool_choice: { type: 'custom', custom: { name: 'x' } } },
     ],
-    ['invalid_value response_format.type', { messages: hello, response_format: { type: 'xml' } }],
-    [
-      'missing_required_parameter response_format.json_schema',
-      { messages: hello, response_format: { type: 'json_schema' } },
-    ],
-    [
-      'missing_required_parameter response_format.json_schema.name',
-      { messages: hello, response_format: { type: 'json_schema', json_schema: {} } },
-    ],
-    [
-      'invalid_value response_format.json_schema.schema',
-      { messages: hello, response_format: { type: 'json_schema', json_schema: { name: 'x', schema: 1 } } },
-    ],
-    ['invalid_value reasoning_effort', { messages: hello, reasoning_effort: 'max' }],
-    ['invalid_value reasoning.effort', { messages: hello, reasoning: { effort: 'max' } }],
-    ['invalid_value reasoning.effort', { messages: hello, reasoning_effort: 'low', reasoning: { effort: 'high' } }],
-    ['invalid_value usage', { messages: hello, stream: true, usage: true }],
-    ['invalid_value usage.include', { messages: hello, stream: true, usage: { include: 'yes' } }],
-    ['invalid_value n', { messages: hello, n: 2 }],
-    ['invalid_value n', { messages: hello, n: 0 }],
-    ['invalid_value temperature', { messages: hello, temperature: 2.1 }],
     [
       'unsupported_parameter tools[0].function.name',
       { messages: hello, tools: [{ type: 'function', function: { name: 'web_search' } }], web_search: true },
@@ -324,10 +300,46 @@ test('a refusal names the exact place of the mistake', () => {
         },
       },
     ],
+    [
+      'invalid_value tools[2].function.name',
+      { messages: hello, tools: [weather, { ...weather, function: { name: 'f' } }, weather] },
+    ],
+  ],
+  'other parameters': [
+    ['invalid_value stream_options', { messages: hello, stream: true, stream_options: true }],
+    [
+      'invalid_value stream_options.include_usage',
+      { messages: hello, stream: true, stream_options: { include_usage: 1 } },
+    ],
+    ['invalid_value response_format.type', { messages: hello, response_format: { type: 'xml' } }],
+    [
+      'missing_required_parameter response_format.json_schema',
+      { messages: hello, response_format: { type: 'json_schema' } },
+    ],
+    [
+      'missing_required_parameter response_format.json_schema.name',
+      { messages: hello, response_format: { type: 'json_schema', json_schema: {} } },
+    ],
+    [
+      'invalid_value response_format.json_schema.schema',
+      { messages: hello, response_format: { type: 'json_schema', json_schema: { name: 'x', schema: 1 } } },
+    ],
+    ['invalid_value reasoning_effort', { messages: hello, reasoning_effort: 'max' }],
+    ['invalid_value reasoning.effort', { messages: hello, reasoning: { effort: 'max' } }],
+    ['invalid_value reasoning.effort', { messages: hello, reasoning_effort: 'low', reasoning: { effort: 'high' } }],
+    ['invalid_value usage', { messages: hello, stream: true, usage: true }],
+    ['invalid_value usage.include', { messages: hello, stream: true, usage: { include: 'yes' } }],
+    ['invalid_value n', { messages: hello, n: 2 }],
+    ['invalid_value n', { messages: hello, n: 0 }],
+    ['invalid_value temperature', { messages: hello, temperature: 2.1 }],
     ['unsupported_parameter modalities[0]', { messages: hello, modalities: ['audio'] }],
-  ]
-  for (const [expected, body] of cases) assert.equal(refusal(body), expected, JSON.stringify(body).slice(0, 200))
-})
+  ],
+}
+for (const [what, cases] of Object.entries(mistakes)) {
+  test(`a refusal names the exact place of the mistake, in ${what}`, () => {
+    for (const [expected, body] of cases) assert.equal(refusal(body), expected, JSON.stringify(body).slice(0, 200))
+  })
+}
 
 test('usage and reasoning effort are also read in OpenRouter’s spelling', () => {
   const asked = (body: object) => parse({ messages: hello, stream: true, ...body })

@@ -215,8 +215,7 @@ function refuseUnsupported(fields: ChatFields): void {
 }
 
 export class ModelNotFoundError extends ServiceError {
-  readonly code = 'model_not_found'
   constructor(model: string, ids: readonly string[]) {
-    super(`Unknown model ${quoted(model)}. Use one of ${listed(ids)}.`, { param: 'model' })
+    super('model_not_found', `Unknown model ${quoted(model)}. Use one of ${listed(ids)}.`, { param: 'model' })
   }
 }

@@ -1,4 +1,4 @@
-import { toolChoiceWords } from './chat-parameters.ts'
+import { toolChoiceWords, toolsMax } from './chat-parameters.ts'
 import {
   InvalidValueError,
   isAbsent,
@@ -31,15 +31,24 @@ export type ToolChoice = (typeof toolChoiceWords)[number] | { readonly name: str
 
 export type ToolUse = { readonly tools: readonly FunctionTool[]; readonly toolChoice: ToolChoice }
 
-const toolsMax = 128
-
 const readChoiceWord = oneOf(toolChoiceWords)
 const readMode = oneOf(['auto', 'required'])
 
 /** The client's own tools; an empty list means none. */
 export function parseTools(value: unknown): readonly FunctionTool[] {
   const entries = optional(value, 'tools', (tools, place) => readArray(tools, place, toolsMax)) ?? []
-  return entries.map((entry, index) => parseTool(entry, `tools[${index}]`))
+  const tools = entries.map((entry, index) => parseTool(entry, `tools[${index}]`))
+  const names = tools.map(({ name }) => name)
+  const repeated = names.findIndex((name, index) => names.indexOf(name) < index)
+  // A call names only its tool: the client could not tell which of the two the model means.
+  if (repeated !== -1) {
+    const place = `tools[${repeated}].function.name`
+    throw new InvalidValueError(
+      `\`${place}\` is ${quoted(names[repeated]!)}, like that of an earlier tool. Give each tool its own name.`,
+      place,
+    )
+  }
+  return tools
 }
 
 function parseTool(value: unknown, place: string): FunctionTool {

@@ -97,6 +97,33 @@ test('nesting is bounded before anything recurses over it', () => {
   )
 })
 
+test('names and values are counted, before anything parses them', () => {
+  const many = (count: number) => bytes(`{"metadata":[${Array(count).fill('{}').join(',')}]}`)
+  // Each of them has a bracket and, but for the first, a comma. Around them are two brackets and a colon.
+  assert.ok(parseJsonBody(many(74_999)))
+  assert.match(refusal(many(75_000)).message, /has 150002 names and values; the limit is 150000\./)
+  const named = (length: number) => Object.fromEntries(Array.from({ length }, (_, index) => [`name ${index}`, index]))
+  assert.match(refusal(bytes(JSON.stringify({ metadata: named(75_000) }))).message, /has 150002 names and values/)
+  assert.ok(parseJsonBody(bytes(JSON.stringify(named(1_000)))))
+  assert.match(refusal(bytes(JSON.stringify(named(1_001)))).message, /has 1001 parameters; the limit is 1000\./)
+})
+
+test('what is inside a string neither nests nor counts, wherever its quotes and backslashes are', () => {
+  const text = fc.string({
+    unit: fc.constantFrom('"', '\\', 'a', '[', ',', 'a long word without quotes'),
+    maxLength: 300,
+  })
+  fc.assert(
+    fc.property(text, (value) => {
+      const nested = (depth: number) =>
+        bytes(`{"a":${JSON.stringify(value)},"b":${'['.repeat(depth)}${']'.repeat(depth)}}`)
+      assert.equal(parseJsonBody(nested(63)).a, value)
+      assert.match(refusal(nested(64)).message, /deeper than 64/)
+    }),
+  )
+  assert.ok(parseJsonBody(bytes(JSON.stringify({ a: '[,:'.repeat(200_000) }))))
+})
+
 test('a mistake behind megabytes of text is still only a refusal', () => {
   assert.equal(refusal(bytes(`{"a":"${'x'.repeat(8_000_000)}", "b": ?}`)).code, 'invalid_json')
 })

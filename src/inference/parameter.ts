@@ -134,31 +134,31 @@ function copyValue(value: unknown, place: string, depth: number): unknown {
 }
 
 export class InvalidValueError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor(message: string, param?: string) {
-    super(message, { param })
+    super('invalid_value', message, { param })
   }
 }
 
 export class MissingParameterError extends ServiceError {
-  readonly code = 'missing_required_parameter'
   constructor(param: string, advice = 'Add it to the request.') {
-    super(`\`${param}\` is required but was not sent. ${advice}`, { param })
+    super('missing_required_parameter', `\`${param}\` is required but was not sent. ${advice}`, { param })
   }
 }
 
 export class UnsupportedParameterError extends ServiceError {
-  readonly code = 'unsupported_parameter'
   constructor(message: string, param: string) {
-    super(message, { param })
+    super('unsupported_parameter', message, { param })
   }
 }
 
 export class UnsupportedContentError extends ServiceError {
-  readonly code = 'unsupported_content'
   constructor(type: string, param: string) {
-    super(`\`${param}\` is ${quoted(type)}; only text is accepted here. Send the part as {"type":"text","text":"…"}.`, {
-      param,
-    })
+    super(
+      'unsupported_content',
+      `\`${param}\` is ${quoted(type)}; only text is accepted here. Send the part as {"type":"text","text":"…"}.`,
+      {
+        param,
+      },
+    )
   }
 }

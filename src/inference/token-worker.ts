@@ -1,3 +1,4 @@
+import { getPriority, setPriority } from 'node:os'
 import { parentPort } from 'node:worker_threads'
 import { countTokens } from 'gpt-tokenizer/encoding/o200k_base'
 import { cutRuns } from './cut-runs.ts'
@@ -7,6 +8,11 @@ export type CountAnswer = { readonly id: number; readonly tokens?: number; reado
 
 // A text that spells a special token, such as <|endoftext|>, is counted as ordinary text and never refused.
 const asText = { disallowedSpecial: new Set<string>() }
+
+const niceMax = 19
+// Counting takes seconds for one account's long prompts, and may share a core with the event loop that serves all accounts. On Linux a
+// thread has its own priority; elsewhere this would be that of the whole process.
+if (parentPort !== null && process.platform === 'linux') setPriority(Math.min(niceMax, getPriority() + 10))
 
 parentPort?.on('message', ({ id, texts }: CountQuestion) => {
   parentPort?.postMessage(answerTo(id, texts))

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { readdirSync, readFileSync } from 'node:fs'
 import { after, test } from 'node:test'
 import fc from 'fast-check'
 import { countTokens } from 'gpt-tokenizer/encoding/o200k_base'
@@ -18,6 +19,16 @@ test('tokens are counted as the model counts them', async () => {
   assert.equal(await count(['Hello,', ' world!']), 4)
   assert.equal(await count([]), 0)
   assert.equal(await count(['', '']), 0)
+})
+
+test('on Linux counting yields to the event loop: its thread has a lower priority, and the others keep theirs', async () => {
+  if (process.platform !== 'linux') return
+  const niceOf = (thread: string) =>
+    Number(readFileSync(`/proc/self/task/${thread}/stat`, 'utf8').split(') ')[1]!.split(' ')[16])
+  await count(['Hello, world!'])
+  const own = niceOf(String(process.pid))
+  const lower = readdirSync('/proc/self/task').filter((thread) => niceOf(thread) !== own)
+  assert.deepEqual([...new Set(lower.map(niceOf))], own === 19 ? [] : [Math.min(19, own + 10)])
 })
 
 test('text that spells a special token is only text', async () => {

@@ -267,8 +267,7 @@ function lengthOf(texts: readonly string[]): number {
 }
 
 export class TokenizerError extends ServiceError {
-  readonly code = 'internal_error'
   constructor(problem: string | undefined) {
-    super('The tokens of this request could not be counted.', { cause: problem })
+    super('internal_error', 'The tokens of this request could not be counted.', { cause: problem })
   }
 }

@@ -6,15 +6,16 @@ import type { LogLevel } from '../config/config.ts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
 import { beginEpoch } from '../ledger/epoch.ts'
-import { storeDueRules, writeDepositMetrics, writePaymentMetrics } from '../ledger/ledger-numbers.ts'
+import { storeDueRules, writeDepositMetrics, writeNodeHealth, writePaymentMetrics } from '../ledger/ledger-numbers.ts'
 import { type DueRules, makeDuePayments } from '../ledger/payments.ts'
+import { isDepositAwaited } from '../ledger/watched-accounts.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { runAsChild } from '../process/child.ts'
 import { armSettlementFailpoint, type SettlementFailpoint } from '../process/failpoints.ts'
 import { createLog, type Log } from '../process/log.ts'
 import type { Hex } from '../receipts/hex.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
-import { type Chain, chainOptions, openChain } from '../settlement/chain.ts'
+import { type Chain, chainOptions, type DepositLogs, openChain } from '../settlement/chain.ts'
 import { confirmPayments } from '../settlement/confirm.ts'
 import { resolveUndecided } from '../settlement/confirm-x402.ts'
 import {
@@ -44,6 +45,7 @@ export type SettleSettings = {
   readonly logLevel: LogLevel
   readonly databaseUrl: string
   readonly rpcUrl: string
+  readonly depositLogs: DepositLogs | undefined
   readonly gatewayUrl: string
   readonly gatewayToken: string | undefined
   readonly publicUrl: string
@@ -65,6 +67,8 @@ export type SettleReady = { readonly pid: number }
 
 /** Deposits and withdrawals. Polled often while one is in progress, so that customers do not wait for the next poll. */
 const customersPace = { busyMs: 400, idleTurns: 3, busyTurns: 12 }
+/** While no deposit is awaited, the chain's logs are read once in two seconds, which Arc's public nodes sustain. */
+const depositsPace = { ...customersPace, idleTurns: 5 }
 /**
  * Accounts that become due within a round are paid together, which saves statements, requests and signer round trips per account.
  */
@@ -76,6 +80,7 @@ const payoutsMs = 2_000
 const undecidedMs = 5_000
 const reconcileMs = 60_000
 const gasMs = 30_000
+const nodesMs = 15_000
 const feeMs = 60_000
 const totalsMs = 5 * 60_000
 const solvencyMs = 10_000
@@ -104,8 +109,9 @@ async function work(settings: SettleSettings, log: Log): Promise<void> {
   const alone = await waitForTurn(settings, database, log)
   // Without the lock another process may already be settling. Exit; the next process continues from the rows.
   void alone.lost.then(() => process.exit(1))
-  const chain = await untilAnswered(() => openChain(chainOptions(settings)), log)
-  settle(settings, database, chain, log)
+  const node = new ChainNode(settings.rpcUrl, { chainId: settings.terms.chainId })
+  const chain = await untilAnswered(() => openChain({ ...chainOptions(settings), node }), log)
+  settle(settings, database, { chain, node }, log)
 }
 
 /**
@@ -153,15 +159,18 @@ async function untilAnswered(open: () => Promise<Chain>, log: Log): Promise<Chai
   }
 }
 
+/** The chain, and the one client behind it. */
+type ChainAccess = { readonly chain: Chain; readonly node: ChainNode }
+
 /** Sends deposits into the gateway, with the relayer's key. */
 function openSender(
-  { rpcUrl, relayer }: SettleSettings,
-  { chainId }: Chain,
+  { relayer }: SettleSettings,
+  { chain: { chainId }, node }: ChainAccess,
   onAlarm: DepositParts['onAlarm'],
   failpoint: SettlementFailpoint,
 ): TransactionSender {
   return new TransactionSender({
-    node: new ChainNode(rpcUrl),
+    node,
     chainId,
     account: privateKeyToAccount(relayer.key),
     onProblem: ({ code, message }) => onAlarm(message, { code }),
@@ -172,8 +181,9 @@ function openSender(
   })
 }
 
-function settle(settings: SettleSettings, database: Database, chain: Chain, log: Log): void {
+function settle(settings: SettleSettings, database: Database, access: ChainAccess, log: Log): void {
   const { terms, relayer } = settings
+  const { chain, node } = access
   const onAlarm = (what: string, details: object) => log.error(details, what)
   const failpoint = armSettlementFailpoint(settings.failpoint)
   const parts = {
@@ -206,7 +216,7 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
       cap: fromAtomic(BigInt(settings.due.cap)),
       max: fromAtomic(BigInt(settings.due.max)),
     },
-    sender: openSender(settings, chain, onAlarm, failpoint),
+    sender: openSender(settings, access, onAlarm, failpoint),
     sweepMin: BigInt(settings.sweepMin),
     minesOnDemand: settings.minesOnDemand,
     feeMax: BigInt(settings.withdrawalFeeMax),
@@ -214,7 +224,7 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
   }
   const logError = (what: string) => (error: unknown) => log.error({ err: error }, what)
 
-  everyAtPace(customersPace, () => processDeposits(parts), logError('deposits could not be processed'))
+  everyAtPace(depositsPace, () => processDeposits(parts), logError('deposits could not be processed'))
   every(
     paymentsMs(settings.due.afterMs),
     () => makeAndConfirmPayments(parts),
@@ -247,6 +257,11 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
     logError('the gas balance of the relayer could not be read'),
   )
   void gas.now()
+  every(
+    nodesMs,
+    () => writeNodeHealth(database, node.health()),
+    logError('the state of the chain nodes could not be stored'),
+  )
   const totals = every(totalsMs, () => writeTotals(parts), logError('deposits and payments could not be counted'))
   void totals.now()
 }
@@ -260,7 +275,7 @@ type DepositParts = Parameters<typeof watchDeposits>[0]
 type PaymentParts = Parameters<typeof submitPayments>[0] &
   Parameters<typeof confirmPayments>[0] & { readonly due: DueRules }
 
-/** Returns whether a deposit is in progress, or an account has just received its deposit address. */
+/** Returns whether a deposit is in progress or awaited, or an account has just received its deposit address. */
 async function processDeposits(parts: DepositParts): Promise<boolean> {
   let assigned = 0
   // Assign all addresses before reading on from the chain: after a restore there may be many.
@@ -269,7 +284,7 @@ async function processDeposits(parts: DepositParts): Promise<boolean> {
   const sweeps = await sweepDeposits(parts)
   // On a chain with immediate finality, the sweep that was just sent is already in a block: no need to wait for the next round.
   if (sweeps > 0) await watchDeposits(parts)
-  return assigned > 0 || sweeps > 0
+  return assigned > 0 || sweeps > 0 || (await isDepositAwaited(parts.database))
 }
 
 async function writeTotals({ database, gatewayClient, due }: PaymentParts): Promise<void> {

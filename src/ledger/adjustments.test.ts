@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { assertBooksBalance } from '../../test/support/audit.ts'
-import { databaseExamples } from '../../test/support/examples.ts'
+import { exampleCount } from '../../test/support/examples.ts'
 import {
   cancelledByClient,
   charge,
@@ -160,7 +160,7 @@ test('after any charges, adjustments and retries the ledger balances, and no acc
       const { spendable, givenBack } = await accountOf(payer)
       assert.ok(spendable >= 0n && spendable <= 5_000n && givenBack >= 0n)
     }),
-    { numRuns: databaseExamples(60) },
+    { numRuns: exampleCount('ADJUSTMENT_RUNS', { short: 15, full: 60 }) },
   )
   await assertBooksBalance(ledger.database)
 })

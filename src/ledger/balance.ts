@@ -1,6 +1,7 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
+import { readRefundable } from './refunds.ts'
 import { openWithdrawalStates, uncreditedSweepStates } from './states.ts'
 
 /** An account's money as its holder sees it, at one instant. */
@@ -8,6 +9,8 @@ export type Balance = {
   readonly available: Usdc
   readonly gateway: Usdc
   readonly credit: Usdc
+  /** The part of a wallet's credit that a refund pays back. */
+  readonly refundable: Usdc
   readonly held: Usdc
   readonly extended: Usdc
   /** Charged and not yet covered by payments that are final on chain. */
@@ -34,6 +37,7 @@ export async function readBalance(database: Database, { partition, accountId }: 
   const [row] = await database.queryPrepared<BalanceRow>(
     'read_balance',
     `select a.gateway, a.credit, a.held, a.extended, u.unsettled, a.deposited, a.withdrawn, a.charged,
+            a.wallet is not null as is_wallet,
             a.suspended_at is not null as suspended, u.unsettled > l.unsettled_cap as settlement_delayed,
             l.frozen_at is not null as frozen, l.withdrawal_fee_max,
             (select coalesce(sum(v.amount), 0)::bigint from arrivals v
@@ -57,6 +61,7 @@ export async function readBalance(database: Database, { partition, accountId }: 
     available: fromAtomic(row!.gateway + row!.credit - row!.extended),
     gateway: fromAtomic(row!.gateway),
     credit: fromAtomic(row!.credit),
+    refundable: row!.is_wallet ? await readRefundable(database, { partition, accountId }) : zero,
     held: fromAtomic(row!.held),
     extended: fromAtomic(row!.extended),
     unsettled: fromAtomic(row!.unsettled),
@@ -78,6 +83,7 @@ export async function readBalance(database: Database, { partition, accountId }: 
 type BalanceRow = {
   readonly gateway: bigint
   readonly credit: bigint
+  readonly is_wallet: boolean
   readonly held: bigint
   readonly extended: bigint
   readonly unsettled: bigint

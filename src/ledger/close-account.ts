@@ -2,19 +2,20 @@ import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
-import { ServiceError } from '../errors.ts'
+import { type ErrorDetails, ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import { readRefundable } from './refunds.ts'
 import { openWithdrawalStates, uncreditedSweepStates } from './states.ts'
 
 /**
  * Marks an account as closed; throws while money of it can still move. Must be the first step of its transaction: it takes the
  * account's lock, as every writer does, so that no hold, deposit or withdrawal comes in between. Moves no money and deletes no row:
- * a remainder below the gateway's withdrawal fee stays where it is. Unsettled charges become due immediately.
+ * a remainder below the gateway's withdrawal fee, or credit that is not refundable, stays where it is. Unsettled charges become due immediately.
  */
 export async function closeAccount(connection: Connection, account: AccountRef, depositMin: Usdc): Promise<void> {
   const { partition, accountId } = account
   await lockAccount(connection, account)
-  checkNothingMoves(await readMovable(connection, account, depositMin))
+  checkNothingMoves(await readMovable(connection, account, depositMin), await readRefundable(connection, account))
   await connection.query('delete from replays where partition = $1 and account_id = $2', [partition, accountId])
   await connection.query(
     // All unsettled charges are due now, even where the seller owes the account: no later event would settle them.
@@ -85,7 +86,7 @@ async function readMovable(connection: Connection, account: AccountRef, depositM
   return row!
 }
 
-function checkNothingMoves(movable: Movable): void {
+function checkNothingMoves(movable: Movable, refundable: Usdc): void {
   const { available, fee_max, held, open_requests, withdrawing, arriving, is_wallet } = movable
   if (open_requests > 0 || held > 0n) {
     const requests = open_requests === 1 ? '1 request is open and holds' : `${open_requests} requests are open and hold`
@@ -95,14 +96,16 @@ function checkNothingMoves(movable: Movable): void {
     throw new NotClosableError(`${format(withdrawing)} USDC is being withdrawn. Close the account when it has arrived.`)
   if (arriving > 0n)
     throw new NotClosableError(`${format(arriving)} USDC is being deposited. Close the account when it is withdrawn.`)
-  if (is_wallet && available > 0n)
-    throw new NotClosableError(`${format(fromAtomic(available))} USDC is credit of the wallet. Refund it first.`)
-  if (available > fee_max) throw new MoneyLeftError(fromAtomic(available), fromAtomic(fee_max))
+  if (refundable > 0n)
+    throw new NotClosableError(`${format(refundable)} USDC of the wallet's credit can be refunded. Refund it first.`)
+  if (!is_wallet && available > fee_max) throw new MoneyLeftError(fromAtomic(available), fromAtomic(fee_max))
 }
 
 /** The account cannot be closed yet. It is unchanged. */
 export class NotClosableError extends ServiceError {
-  readonly code = 'account_not_closable'
+  constructor(message: string, details?: ErrorDetails) {
+    super('account_not_closable', message, details)
+  }
 }
 
 export class MoneyLeftError extends NotClosableError {

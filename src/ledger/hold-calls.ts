@@ -76,12 +76,16 @@ export type HoldRefusalCode = Extract<
 
 export type HoldDecision = { readonly hold: Hold } | { readonly refusal: HoldRefusal }
 
-/** How a request ended. A void releases the whole hold. */
+/** How a request ended. */
 export type EndCall = {
   readonly requestId: RequestId
   readonly payer: Payer
   readonly status: Exclude<EndedStatus, 'refused'>
-  readonly voided: boolean
+  /**
+   * A void releases the whole hold. Undefined: the ledger voids it if the account's allowance covers `charged`, and otherwise charges
+   * that (`spare_cancels`).
+   */
+  readonly voided: boolean | undefined
   readonly charged: Usdc
   readonly searchCost: Usdc
   readonly searchCalls: number

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { assertBooksBalance } from '../../test/support/audit.ts'
-import { databaseExamples } from '../../test/support/examples.ts'
+import { exampleCount } from '../../test/support/examples.ts'
 import { charge, codeOf, openKey, openLedger, openPayer, place, voided } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { fromAtomic } from '../money/usdc.ts'
@@ -97,7 +97,7 @@ test('a batch of any quotes gets the same decisions as its requests one by one',
         ),
       )
     }),
-    { numRuns: databaseExamples(60) },
+    { numRuns: exampleCount('PROPERTY_RUNS', { short: 15, full: 60 }) },
   )
   await assertBooksBalance(ledger.database)
 

@@ -471,9 +471,9 @@ function laneOf({ payer: { accountId } }: { readonly payer: Payer }): number {
 
 /** The database does not answer, or this node's lease has expired. */
 export class LedgerUnavailableError extends ServiceError {
-  readonly code = 'overloaded'
   constructor(cause?: unknown) {
     super(
+      'overloaded',
       'The ledger does not respond at the moment. Try again shortly. The request log will show the outcome of this request.',
       {
         retryAfterMs: 2000,
@@ -485,8 +485,9 @@ export class LedgerUnavailableError extends ServiceError {
 
 /** The options of the key changed after the request was checked against them. Nothing is held. */
 export class KeyChangedError extends ServiceError {
-  readonly code = 'overloaded'
   constructor() {
-    super('The options of this API key are being changed. Send the request again.', { retryAfterMs: 1000 })
+    super('overloaded', 'The options of this API key are being changed. Send the request again.', {
+      retryAfterMs: 1000,
+    })
   }
 }

@@ -92,6 +92,15 @@ export async function writeGauge(database: Database, name: string, value: number
   )
 }
 
+/** Publishes how many chain nodes `CHAIN_RPC_URL` names, and how many of them failed when they were last asked. */
+export async function writeNodeHealth(
+  database: Database,
+  nodes: readonly { readonly failure?: unknown }[],
+): Promise<void> {
+  await writeGauge(database, 'chain_nodes', nodes.length)
+  await writeGauge(database, 'chain_nodes_failing', nodes.filter(({ failure }) => failure !== undefined).length)
+}
+
 /** Publishes the lifetime totals of deposits. Reads whole tables: call it occasionally in one process, not for every scrape. */
 export async function writeDepositMetrics(database: Database): Promise<void> {
   const [row] = await database.query<{ seen: number; credited: number; atomic: number }>(

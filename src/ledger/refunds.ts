@@ -36,13 +36,21 @@ export type Refund = {
   readonly transactionHash: string | undefined
 }
 
+/**
+ * What one transfer costs the relayer at most, at 20 gwei: one that is alone in its batch, of a wallet whose nonce and balance are new
+ * there. A payment of a wallet is worth at least this much, and `refundable_credit` leaves as much of the credit for each payment and refund.
+ */
+export const transferGas = fromAtomic(2_000n)
+
 export type NewRefund = AccountRef & {
   /** Chosen by the caller; makes the refund idempotent. */
   readonly id: string
-  /** Undefined: all unused credit. */
+  /** Undefined: all refundable credit. */
   readonly amount: Usdc | undefined
-  /** A smaller amount is paid only when it is all unused credit, and once in 24 hours: each refund costs the relayer gas. */
+  /** A smaller amount is paid only when it is all refundable credit, and once in 24 hours: each refund costs the relayer gas. */
   readonly min: Usdc
+  /** `refundable_credit` leaves this much credit for each payment and refund. */
+  readonly transferGas: Usdc
 }
 
 /**
@@ -57,11 +65,11 @@ export async function requestRefund(
   const { partition, accountId, id, amount, min } = request
   await database.transaction(async (connection) => {
     const [row] = await connection.query<RefundDecision>(
-      'select decision, refundable, recipient, refunded, available_at as "availableAt" from request_refund($1, $2, $3, $4, $5)',
-      [partition, accountId, id, amount ?? null, min],
+      'select decision, refundable, recipient, refunded, available_at as "availableAt" from request_refund($1, $2, $3, $4, $5, $6)',
+      [partition, accountId, id, amount ?? null, min, request.transferGas],
     )
     refuse(row!, request)
-    // Also for all unused credit, whose amount is known only now. The error rolls the refund back.
+    // Also for all refundable credit, whose amount is known only now. The error rolls the refund back.
     if (row!.refunded !== null && row!.refunded > hourlyPaymentsMax)
       throw new RefundAboveMostError(fromAtomic(row!.refunded))
     if (row!.decision === 'requested') await alongside?.(connection, fromAtomic(row!.refunded!))
@@ -82,14 +90,37 @@ type RefundDecision = {
 function refuse({ decision, recipient, availableAt, ...row }: RefundDecision, request: NewRefund): void {
   const refundable = fromAtomic(row.refundable)
   const { amount = refundable, min } = request
-  if (decision === 'nothing') throw new NothingToRefundError()
+  if (decision === 'nothing')
+    throw new ServiceError(
+      'invalid_value',
+      `This wallet has no credit here that can be paid back. Nothing was paid back. ${refundRule}`,
+    )
   if (decision === 'ledger_frozen') throw new LedgerFrozenError()
   if (decision === 'account_suspended') throw new AccountSuspendedError(recipient!)
-  if (decision === 'insufficient_balance') throw new RefundTooLargeError(amount, refundable)
+  if (decision === 'insufficient_balance')
+    throw new ServiceError(
+      'insufficient_balance',
+      `${format(amount)} USDC cannot be paid back: ${format(refundable)} USDC can. Credit held by open requests becomes available when they end. ${refundRule}`,
+      { extra: moneyFields({ required: amount, available: refundable }) },
+    )
   if (decision === 'below_min') throw new WithdrawalBelowMinError(amount, min, refundable, 'refunded')
   if (decision === 'small_too_soon') throw new SmallWithdrawalTooSoonError(amount, min, availableAt!, 'refunded')
   if (decision === 'too_many_open') throw new TooManyWithdrawalsError()
-  if (decision === 'too_many_refunds') throw new TooManyRefundsError(availableAt!)
+  if (decision === 'too_many_refunds')
+    throw new ServiceError(
+      'invalid_value',
+      `This wallet was refunded ${refundsMax} times within 24 hours; the limit is ${refundsMax}. The next refund is possible at ${availableAt!.toISOString()}. Until then its credit pays for requests.`,
+    )
+}
+
+/** What a wallet account could be paid back now. */
+export async function readRefundable(connection: Connection, { partition, accountId }: AccountRef): Promise<Usdc> {
+  const [row] = await connection.query<{ refundable: bigint }>('select refundable_credit($1, $2, $3) as refundable', [
+    partition,
+    accountId,
+    transferGas,
+  ])
+  return fromAtomic(row!.refundable)
 }
 
 async function findRefund(
@@ -189,18 +220,14 @@ function readRefund(row: RefundRow): Refund {
   }
 }
 
-export class NothingToRefundError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super('This wallet has no unused credit here. Nothing was paid back.')
-  }
-}
+/** Shown wherever a wallet pays or is refunded. */
+export const refundRule = `Each payment and refund costs ${format(transferGas)} USDC of gas: a refund leaves what charges have not covered of it as credit, which pays for requests.`
 
 /** Above the signer's hourly limit: it would never be signed. */
 export class RefundAboveMostError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor(amount: Usdc) {
     super(
+      'invalid_value',
       `${format(amount)} USDC cannot be refunded in one go: the maximum is ${format(hourlyPaymentsMax)} USDC. Refund it in parts with amount.`,
       { param: 'amount' },
     )
@@ -209,23 +236,3 @@ export class RefundAboveMostError extends ServiceError {
 
 /** In 24 hours. `limit_withdrawal` has the same number. */
 const refundsMax = 10
-
-/** Each refund, and the payment that it pays back, costs the relayer gas, and the wallet nothing. */
-export class TooManyRefundsError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor(availableAt: Date) {
-    super(
-      `This wallet was refunded ${refundsMax} times within 24 hours; the limit is ${refundsMax}. The next refund is possible at ${availableAt.toISOString()}. Until then its credit pays for requests.`,
-    )
-  }
-}
-
-export class RefundTooLargeError extends ServiceError {
-  readonly code = 'insufficient_balance'
-  constructor(amount: Usdc, refundable: Usdc) {
-    super(
-      `${format(amount)} USDC cannot be paid back: ${format(refundable)} USDC can. Credit held by open requests becomes available when they end.`,
-      { extra: moneyFields({ required: amount, available: refundable }) },
-    )
-  }
-}

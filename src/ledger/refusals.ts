@@ -16,9 +16,9 @@ export type RefusalAdvice = {
 }
 
 export class InsufficientBalanceError extends ServiceError {
-  readonly code = 'insufficient_balance'
   constructor(advice: RefusalAdvice) {
     super(
+      'insufficient_balance',
       `This request may cost up to ${format(advice.quote)} USDC; ${format(advice.spendable)} USDC is available. ` +
         adviseTokens(advice, remedyOf(advice)),
       { extra: adviceFields(advice, advice.spendable) },
@@ -28,7 +28,6 @@ export class InsufficientBalanceError extends ServiceError {
 
 /** The account has nothing to spend. Its request is refused before it is read, so its cost is unknown. */
 export class NoBalanceError extends ServiceError {
-  readonly code = 'insufficient_balance'
   constructor(account: Pick<Account, 'spendable' | 'held' | 'extended' | 'address' | 'wallet'>) {
     const { spendable, held, extended, address, wallet } = account
     const advice: RefusalAdvice = {
@@ -40,6 +39,7 @@ export class NoBalanceError extends ServiceError {
       x402Wallet: wallet,
     }
     super(
+      'insufficient_balance',
       `Every request costs at least ${format(leastCharge)} USDC; ${format(spendable)} USDC is available. ` +
         adviseTokens(advice, remedyOf(advice)),
       { extra: adviceFields(advice, spendable) },
@@ -60,9 +60,9 @@ function remedyOf({ quote, spendable, inFlight, x402Wallet }: RefusalAdvice): st
 }
 
 export class KeyLimitExceededError extends ServiceError {
-  readonly code = 'key_limit_exceeded'
   constructor(advice: RefusalAdvice, limitLeft: Usdc) {
     super(
+      'key_limit_exceeded',
       `This request may cost up to ${format(advice.quote)} USDC; this key may spend ${format(max(zero, limitLeft))} USDC more. ` +
         adviseTokens(advice, "Raise the key's limit"),
       { extra: adviceFields(advice, max(zero, limitLeft)) },
@@ -71,9 +71,9 @@ export class KeyLimitExceededError extends ServiceError {
 }
 
 export class InFlightCapError extends ServiceError {
-  readonly code = 'in_flight_cap'
   constructor(advice: RefusalAdvice, cap: Usdc, retryAfterMs?: number) {
     super(
+      'in_flight_cap',
       `${format(advice.inFlight)} USDC of this account is held by running requests, and this one may cost up to ` +
         `${format(advice.quote)} USDC: together more than the limit of ${format(cap)} USDC. ` +
         'Retry when some have ended, or lower max_tokens.',
@@ -83,9 +83,9 @@ export class InFlightCapError extends ServiceError {
 }
 
 export class QuoteExceedsCapError extends ServiceError {
-  readonly code = 'quote_exceeds_cap'
   constructor(advice: RefusalAdvice, cap: Usdc) {
     super(
+      'quote_exceeds_cap',
       `This request may cost up to ${format(advice.quote)} USDC; an account can hold at most ${format(cap)} USDC, ` +
         `so waiting does not help. ${adviseTokens(advice, advice.affordableMaxTokens < 1 ? 'Shorten the input or lower max_tokens' : 'Shorten the input')}`,
       { extra: adviceFields(advice, cap) },
@@ -93,21 +93,11 @@ export class QuoteExceedsCapError extends ServiceError {
   }
 }
 
-/** The chain or the gateway lags: more requests would increase the charges that are not paid yet. */
-export class SettlementDelayedError extends ServiceError {
-  readonly code = 'settlement_delayed'
-  constructor() {
-    super('Unpaid charges of this account reached the limit. They are being paid on chain; retry in a moment.', {
-      retryAfterMs: 5_000,
-    })
-  }
-}
-
 /** The operator suspended the account. Its money still belongs to its owner; the credit of a wallet is paid back when it is resumed. */
 export class AccountSuspendedError extends ServiceError {
-  readonly code = 'account_suspended'
   constructor(x402Wallet?: string) {
     super(
+      'account_suspended',
       `This account is suspended and its requests are refused. Nothing was held. ${x402Wallet === undefined ? 'The balance can be withdrawn.' : 'Its credit is not paid back while it is suspended: contact the operator.'}`,
     )
   }
@@ -115,11 +105,14 @@ export class AccountSuspendedError extends ServiceError {
 
 /** The audit found a violation: new requests are refused until an operator has looked. */
 export class LedgerFrozenError extends ServiceError {
-  readonly code = 'ledger_frozen'
   constructor() {
-    super('New requests are paused while the ledger is being checked. Nothing was held. Try again later.', {
-      retryAfterMs: 60_000,
-    })
+    super(
+      'ledger_frozen',
+      'New requests are paused while the ledger is being checked. Nothing was held. Try again later.',
+      {
+        retryAfterMs: 60_000,
+      },
+    )
   }
 }
 

@@ -198,16 +198,16 @@ export const refundable = `
           and x.ended_at > statement_timestamp() - ${reservedSeconds} * interval '1 second'
           and x.id >= ${earliestRequestIdSql(`statement_timestamp() - ${attemptHoursMax} * interval '1 hour'`)})`
 
-/** Deletes the stored answers of an account, or of one of its API keys. Returns how many. */
+/** Deletes the stored answers of an account, or of some of its API keys. Returns how many. */
 export async function deleteAnswers(
   database: Database,
   { partition, accountId }: AccountRef,
-  keyId: string | undefined,
+  keyIds: readonly string[] | undefined,
 ): Promise<number> {
   const rows = await database.query(
-    `delete from replays where partition = $1 and account_id = $2 and ($3::uuid is null or key_id = $3) and answer <> ''
+    `delete from replays where partition = $1 and account_id = $2 and ($3::uuid[] is null or key_id = any ($3)) and answer <> ''
      returning true`,
-    [partition, accountId, keyId ?? null],
+    [partition, accountId, keyIds ?? null],
   )
   return rows.length
 }

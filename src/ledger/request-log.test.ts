@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { after, before, test } from 'node:test'
 import fc from 'fast-check'
-import { databaseExamples } from '../../test/support/examples.ts'
+import { exampleCount } from '../../test/support/examples.ts'
 import { partitions } from '../../test/support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import { createKey } from '../identity/api-keys.ts'
@@ -162,7 +162,7 @@ test('the pages of any filter have exactly its rows, each once, newest first, ev
       const expected = rows.filter((row) => fits(row, filter)).map(({ id }) => id)
       assert.deepEqual(found, expected.reverse())
     }),
-    { numRuns: databaseExamples(60) },
+    { numRuns: exampleCount('LOG_RUNS', { short: 15, full: 60 }) },
   )
 })
 
@@ -182,7 +182,7 @@ test('totals and file are the sums of the rows that fit, to the atomic unit', as
         for (const row of page) exported += row.charged
       assert.equal(exported, charged)
     }),
-    { numRuns: databaseExamples(60) },
+    { numRuns: exampleCount('LOG_RUNS', { short: 15, full: 60 }) },
   )
 })
 

@@ -70,11 +70,11 @@ export async function checkNotArchived(database: Database, id: RequestId): Promi
 }
 
 export class RequestArchivedError extends ServiceError {
-  readonly code = 'request_archived'
   constructor(id: RequestId, before: Date) {
     const month = new Date(timeOf(id)).toISOString().slice(0, 7)
     const day = before.toISOString().slice(0, 10)
     super(
+      'request_archived',
       `The requests of ${month} are archived: details before ${day} are no longer in this service. Totals in usage and statements remain, and exported receipts stay valid. Ask the operator for the archived request.`,
       { extra: { archived_before: before.toISOString() } },
     )

@@ -35,6 +35,16 @@ export async function watchAccounts(database: Database, accounts: readonly Accou
   return watches
 }
 
+/** Whether a live view is open of an account with a deposit address: its holder may wait for a deposit. */
+export async function isDepositAwaited(database: Database): Promise<boolean> {
+  const rows = await database.queryPrepared(
+    'is_deposit_awaited',
+    'select 1 from accounts where watched_until > clock_timestamp() and address is not null limit 1',
+    [],
+  )
+  return rows.length > 0
+}
+
 /** Ends watches that were not renewed. */
 export async function endStaleWatches(database: Database): Promise<void> {
   const stale = await database.query<{ partition: number; id: string }>(

@@ -303,18 +303,18 @@ function readWithdrawal(row: WithdrawalRow): Withdrawal {
 
 /** Its money is at the seller, which pays it back by refunds. */
 export class WalletAccountError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor() {
     super(
+      'invalid_value',
       'This account pays per request over x402: it has no deposit address and no owner address. Its credit goes back to its wallet: POST /api/refunds ("Refund" on the Funds page) or POST /x402/v1/refund.',
     )
   }
 }
 
 export class WithdrawalTooLargeError extends ServiceError {
-  readonly code = 'insufficient_balance'
   constructor(amount: Usdc, withdrawable: Usdc) {
     super(
+      'insufficient_balance',
       `${format(amount)} USDC cannot be withdrawn: ${format(withdrawable)} USDC can. Money held by open requests becomes available when they end.`,
       { extra: moneyFields({ required: amount, available: withdrawable }) },
     )
@@ -323,9 +323,9 @@ export class WithdrawalTooLargeError extends ServiceError {
 
 /** The fee could consume the whole amount. */
 export class WithdrawalBelowFeeError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor(amount: Usdc, feeMax: Usdc) {
     super(
+      'invalid_value',
       `${format(amount)} USDC cannot be withdrawn: the gateway fee can be up to ${format(feeMax)} USDC. Withdraw more than that.`,
       { param: 'amount' },
     )
@@ -335,9 +335,9 @@ export class WithdrawalBelowFeeError extends ServiceError {
 type PayOutVerb = 'withdrawn' | 'refunded'
 
 export class WithdrawalBelowMinError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor(amount: Usdc, min: Usdc, left: Usdc, verb: PayOutVerb = 'withdrawn') {
     super(
+      'invalid_value',
       `${format(amount)} USDC cannot be ${verb}: the minimum is ${format(min)} USDC, or everything that is left (${format(left)} USDC).`,
       { param: 'amount' },
     )
@@ -345,9 +345,9 @@ export class WithdrawalBelowMinError extends ServiceError {
 }
 
 export class SmallWithdrawalTooSoonError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor(amount: Usdc, min: Usdc, availableAt: Date, verb: PayOutVerb = 'withdrawn') {
     super(
+      'invalid_value',
       `${format(amount)} USDC cannot be ${verb} yet: less than ${format(min)} USDC can be ${verb} once in 24 hours, next at ${availableAt.toISOString()}.`,
       { param: 'amount' },
     )
@@ -355,9 +355,9 @@ export class SmallWithdrawalTooSoonError extends ServiceError {
 }
 
 export class TooManyWithdrawalsError extends ServiceError {
-  readonly code = 'rate_limited'
   constructor() {
     super(
+      'rate_limited',
       `${openWithdrawalsMax} withdrawals of this account are open; the limit is ${openWithdrawalsMax}. Try again when one of them has been paid.`,
       { retryAfterMs: openRetryMs },
     )
@@ -366,8 +366,10 @@ export class TooManyWithdrawalsError extends ServiceError {
 
 /** The id already belongs to a different withdrawal: an error of the caller. */
 export class WithdrawalMismatchError extends ServiceError {
-  readonly code = 'idempotency_mismatch'
   constructor(id: string) {
-    super(`Withdrawal ${id} was requested before, with another amount or address. Use a new id for a new withdrawal.`)
+    super(
+      'idempotency_mismatch',
+      `Withdrawal ${id} was requested before, with another amount or address. Use a new id for a new withdrawal.`,
+    )
   }
 }

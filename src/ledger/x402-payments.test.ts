@@ -7,13 +7,13 @@ import { ledgerSuite } from '../../test/support/suites.ts'
 import { newWallet, payFor, placePaid, signedPayment, tellPayment } from '../../test/support/wallet-payments.ts'
 import type { ServiceError } from '../errors.ts'
 import { revokeAccess } from '../identity/revoke-access.ts'
-import { fromAtomic } from '../money/usdc.ts'
+import { fromAtomic, zero } from '../money/usdc.ts'
 import { findAccount } from './accounts.ts'
 import { adjustAccount } from './adjustments.ts'
 import { closeAccount, reopenAccount } from './close-account.ts'
 import type { HoldDecision } from './hold-calls.ts'
 import { advancePayments, findPaymentsToSubmit, makePayments } from './payments.ts'
-import { findOpenRefunds, NothingToRefundError, RefundTooLargeError, requestRefund } from './refunds.ts'
+import { findOpenRefunds, requestRefund } from './refunds.ts'
 import { createRequestId } from './request-id.ts'
 import type { X402Wallet } from './wallet-accounts.ts'
 import { advanceWithdrawal, requestWithdrawal } from './withdrawals.ts'
@@ -185,8 +185,15 @@ test('unused credit is paid back once, and never what open requests hold', async
   const wallet = await newWallet(ledger.database)
   const { partition, accountId } = wallet
   await assert.rejects(
-    requestRefund(ledger.database, { partition, accountId, id: randomUUID(), amount: undefined, min: fromAtomic(1n) }),
-    NothingToRefundError,
+    requestRefund(ledger.database, {
+      partition,
+      accountId,
+      id: randomUUID(),
+      amount: undefined,
+      min: fromAtomic(1n),
+      transferGas: zero,
+    }),
+    { code: 'invalid_value', message: /no credit here that can be paid back/ },
   )
   const payment = signedPayment(wallet, 1_000n)
   const open = heldOf(await payFor(ledger.database, holds, payment, 600n))
@@ -198,8 +205,9 @@ test('unused credit is paid back once, and never what open requests hold', async
       id: randomUUID(),
       amount: fromAtomic(401n),
       min: fromAtomic(1n),
+      transferGas: zero,
     }),
-    RefundTooLargeError,
+    { code: 'insufficient_balance' },
   )
   // Ten refunds of everything race with ten holds: each unit goes one way.
   const outcomes = await Promise.all(
@@ -210,6 +218,7 @@ test('unused credit is paid back once, and never what open requests hold', async
         id: randomUUID(),
         amount: undefined,
         min: fromAtomic(1n),
+        transferGas: zero,
       }).then(
         ({ amount }) => amount as bigint,
         () => 0n,
@@ -251,6 +260,7 @@ test('a refund below the minimum is all unused credit, and paid once in 24 hours
       id,
       amount: amount === undefined ? undefined : fromAtomic(amount),
       min: fromAtomic(100_000n),
+      transferGas: zero,
     })
   const openCount = async () => (await findOpenRefunds(database, 100)).filter((each) => each.accountId === accountId)
   await pay(150_000n)
@@ -305,6 +315,7 @@ test('more credit than the signer signs in an hour is refunded in parts, and the
       id: randomUUID(),
       amount: amount === undefined ? undefined : fromAtomic(amount),
       min: fromAtomic(1n),
+      transferGas: zero,
     })
   const refusal = /1500 USDC cannot be refunded in one go: the maximum is 1000 USDC\. Refund it in parts with amount\.$/
   await assert.rejects(refund(undefined), refusal)
@@ -326,7 +337,14 @@ test('a wallet is refunded ten times in 24 hours, whatever the amounts; the refu
     await tellPayment(database, payment, 'completed')
   }
   const refund = (id: string = randomUUID()) =>
-    requestRefund(database, { partition, accountId, id, amount: undefined, min: fromAtomic(100_000n) })
+    requestRefund(database, {
+      partition,
+      accountId,
+      id,
+      amount: undefined,
+      min: fromAtomic(100_000n),
+      transferGas: zero,
+    })
   const ids: string[] = []
   for (let count = 0; count < 11; count += 1) {
     await pay()
@@ -370,6 +388,7 @@ test('a payment that is accepted while its account is closed is credit, which is
     id: randomUUID(),
     amount: undefined,
     min: fromAtomic(1n),
+    transferGas: zero,
   })
   assert.deepEqual([refund.amount, refund.recipient], [70n, wallet.address])
   await advanceWithdrawal(ledger.database, refund, { state: 'confirmed' })
@@ -393,7 +412,14 @@ test('webhooks report payments of a wallet and each step of a refund', async () 
   await holds.end(voided(heldOf(await payFor(ledger.database, holds, signedPayment(wallet, 30n), 30n))))
   const id = randomUUID()
   for (let time = 0; time < 2; time += 1)
-    await requestRefund(ledger.database, { partition, accountId, id, amount: fromAtomic(90n), min: fromAtomic(1n) })
+    await requestRefund(ledger.database, {
+      partition,
+      accountId,
+      id,
+      amount: fromAtomic(90n),
+      min: fromAtomic(1n),
+      transferGas: zero,
+    })
   const [refund] = (await findOpenRefunds(ledger.database, 100)).filter((each) => each.id === id)
   await advanceWithdrawal(ledger.database, refund!, { state: 'sent' })
   await advanceWithdrawal(ledger.database, { ...refund!, attempts: 1 }, { state: 'confirmed' })

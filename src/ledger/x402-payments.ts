@@ -28,7 +28,7 @@ export type PaymentClaim =
   | 'reclaimed'
   /** Another request has just submitted it, and the outcome is not known yet. */
   | 'taken'
-  /** It is credited. */
+  /** It is credited, or was declined. */
   | 'used'
 
 /** Longer than the gateway's timeout: a request that still has its claim after this is dead. */
@@ -70,14 +70,38 @@ export async function claimPayment(database: Database, payment: X402Payment): Pr
   return row === undefined || row.is_open ? 'taken' : 'used'
 }
 
-/** Whether it was credited before. For an early answer; `claimPayment` decides. */
+/** Whether it was credited or declined before. For an early answer; `claimPayment` decides. */
 export async function isPaymentUsed(database: Database, wallet: X402Wallet, nonce: string): Promise<boolean> {
   const [row] = await database.queryPrepared(
     'find_used_x402_payment',
-    'select from x402_payments where partition = $1 and payer = $2 and nonce = $3 and credited_at is not null',
+    `select from x402_payments
+      where partition = $1 and payer = $2 and nonce = $3 and (credited_at is not null or state = 'failed')`,
     [wallet.partition, wallet.address, Buffer.from(nonce.slice(2), 'hex')],
   )
   return row !== undefined
+}
+
+/** Uses a claimed payment up that was never submitted: the wallet's credit covers its request. */
+export function declinePayment(database: Database, payment: X402Payment): Promise<void> {
+  return setUnsubmitted(database, payment, 'failed', 'not_needed')
+}
+
+/** Undoes `declinePayment` before the payment is submitted after all: another request has spent the credit. */
+export function reopenPayment(database: Database, payment: X402Payment): Promise<void> {
+  return setUnsubmitted(database, payment, 'submitted', null)
+}
+
+async function setUnsubmitted(
+  database: Database,
+  { wallet, nonce, requestId }: X402Payment,
+  state: X402PaymentState,
+  reason: string | null,
+): Promise<void> {
+  await database.query(
+    `update x402_payments set state = $5, reason = $6
+      where partition = $1 and payer = $2 and nonce = $3 and request_id = $4 and credited_at is null`,
+    [wallet.partition, wallet.address, nonce, requestId, state, reason],
+  )
 }
 
 /** Deletes the row of a payment whose only attempt the gateway has refused. */

@@ -94,9 +94,8 @@ const formats: Readonly<Record<string, string>> = {
 const nameLengthMax = 100
 
 class UnknownParameterError extends ServiceError {
-  readonly code = 'unsupported_parameter'
   constructor(param: string) {
     const shown = param.slice(0, nameLengthMax)
-    super(`\`${shown}\` is not a known parameter. Leave it out.`, { param: shown })
+    super('unsupported_parameter', `\`${shown}\` is not a known parameter. Leave it out.`, { param: shown })
   }
 }

@@ -27,11 +27,11 @@ type OptionalMoneyShape<Name extends string> = { [Member in Name | `${Name}_atom
 const atomic = z
   .string()
   .regex(/^-?\d+$/)
-  .meta({ description: 'Atomic USDC (6 decimals), as a decimal string', examples: ['2400'] })
+  .meta({ description: 'Atomic USDC (6 decimals), as a decimal string', examples: ['2400'], id: 'AtomicUsdc' })
 export const usdc = z
   .string()
   .regex(/^-?\d+(\.\d{1,6})?$/)
-  .meta({ description: 'USDC, exact', examples: ['0.0024'] })
+  .meta({ description: 'USDC, exact', examples: ['0.0024'], id: 'Usdc' })
 
 const amountPattern = /^\d{1,12}(\.\d{1,6})?$/
 const amountForm = 'must be an amount of USDC such as "2.50", with at most six decimals'
@@ -71,12 +71,13 @@ export function text(lengthMax: number) {
     .refine((given) => given.isWellFormed(), 'must be well-formed Unicode, without a lone surrogate')
 }
 
-export const instant = z.iso.datetime({ offset: true }).meta({ description: 'ISO 8601 instant' })
+export const instant = z.iso.datetime({ offset: true }).meta({ description: 'ISO 8601 instant', id: 'Instant' })
 export const uuid = z.uuid()
 export const count = z.int().min(0)
 export const milliseconds = z.number().min(0)
 
-export const requestId = text(100).meta({
+/** Any text: what is not an id is an id that was never given. */
+export const requestId = z.string().meta({
   description: 'The value of x-router-request-id',
   examples: ['req_0198f0c2a1b2700080d0a1b2c3d4e5f6'],
 })
@@ -85,9 +86,15 @@ export const requestId = text(100).meta({
 export const address = z
   .string()
   .regex(/^0x[0-9a-fA-F]{40}$/, 'must be an address: 0x and 40 hex digits')
-  .meta({ examples: ['0x70997970C51812dc3A010C7d01b50e0d17dc79C8'] })
+  .meta({
+    description: 'An address of the chain',
+    examples: ['0x70997970C51812dc3A010C7d01b50e0d17dc79C8'],
+  })
 
-export const hash = z.string().regex(/^0x[0-9a-f]{64}$/)
+export const hash = z
+  .string()
+  .regex(/^0x[0-9a-f]{64}$/)
+  .meta({ description: '32 bytes in hex', id: 'Hash' })
 
 /** Names are printed: on pages, and on the terminals of operators, where a control character could do anything. */
 export const name = text(200)
@@ -120,15 +127,12 @@ export function several<Value extends z.ZodType<unknown, string>>(value: Value) 
 
 export const flag = z.enum(['true', 'false'])
 
-export const errorEnvelope = z
-  .object({
-    error: z.looseObject({
-      message: z.string().meta({ description: 'What happened and what to do next' }),
-      type: z.string(),
-      param: z.string().nullable(),
-      code: z.string().meta({ description: 'Permanent; see doc_url' }),
-      request_id: z.string(),
-      doc_url: z.string(),
-    }),
-  })
-  .meta({ id: 'Error' })
+/** Of every error. */
+export const errorFields = {
+  message: z.string().meta({ description: 'What happened and what to do next' }),
+  type: z.string(),
+  param: z.string().nullable().meta({ description: 'The place in the request, such as `messages[2].content`' }),
+  code: z.string().meta({ description: 'Permanent; see doc_url' }),
+  request_id: z.string(),
+  doc_url: z.string(),
+}

@@ -1,5 +1,5 @@
 import type { Config } from '../config/config.ts'
-import { InvalidConfigError } from '../config/setting-reader.ts'
+import { InvalidConfigError } from '../config/setting.ts'
 
 /** Points on the path of money where a crash has a distinct outcome, in the order in which a request reaches them. */
 export const failpointNames = [

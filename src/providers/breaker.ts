@@ -13,18 +13,31 @@ const recentMax = 20
 const recentFailuresMax = 10
 const openMsMin = 1_000
 const openMsMax = 30_000
+/** So many accounts with failures are more than one customer's unusual prompts. */
+const failingAccountsMin = 3
+const goodMsMax = 60_000
+/** For this time while half-open, the trial is left to accounts that did not open the breaker. */
+const openersMsMax = 30_000
 // A trial without a result after this time no longer blocks the provider.
 const trialMsMax = 30_000
 
 /**
  * A passive circuit breaker. It opens after three failures in a row, or when half of the last twenty answers failed. It stays open
  * twice as long each time the trial request after it fails. Kept in memory: a restart resets it.
+ *
+ * One customer's slow or broken prompts do not open it for all: the failures of one or two accounts do not count while another account
+ * got good answers within the last minute, and the trial is another account's.
  */
 export class Breaker {
   readonly #options: BreakerOptions
-  /** The last outcomes, newest last; true is a failure. */
-  readonly #recent: boolean[] = []
-  #failuresInRow = 0
+  /** The last outcomes, newest last: the account of each failure, undefined for a success. */
+  readonly #recent: (string | undefined)[] = []
+  /** The accounts of the failures since the last success. */
+  #failing: string[] = []
+  /** When accounts last got a good answer, newest last. */
+  readonly #good = new Map<string, number>()
+  #openers = new Set<string>()
+  #openersUntil = 0
   #openings = 0
   #openUntil: number | undefined
   #isHalfOpen = false
@@ -42,10 +55,11 @@ export class Breaker {
     return this.#isHalfOpen ? 'half-open' : 'closed'
   }
 
-  /** Whether a request may be sent. While half-open, one request at a time is the trial. */
-  get admits(): boolean {
+  /** Whether a request of the account may be sent. While half-open, one request at a time is the trial. */
+  admits(account: string): boolean {
     const { state } = this
-    return state === 'closed' || (state === 'half-open' && this.#options.now() >= (this.#trialUntil ?? 0))
+    if (state !== 'half-open') return state === 'closed'
+    return this.#options.now() >= (this.#trialUntil ?? 0) && !this.#isOpener(account)
   }
 
   /** A request is sent. Call `succeeded` or `failed` next, or `released` when there is no result. */
@@ -57,22 +71,48 @@ export class Breaker {
     this.#trialUntil = undefined
   }
 
-  succeeded(): void {
+  succeeded(account: string): void {
     // An answer that began before the breaker opened says nothing about the provider's current state.
     if (this.state === 'open') return
     if (this.#isHalfOpen) this.#close()
-    this.#failuresInRow = 0
-    this.#remember(false)
+    this.#failing = []
+    this.#remember(undefined)
+    this.#good.delete(account)
+    this.#good.set(account, this.#options.now())
+    // Enough for `#isContradicted` to find an account other than the failing ones.
+    if (this.#good.size > failingAccountsMin) this.#good.delete(this.#good.keys().next().value!)
   }
 
-  failed(): void {
+  failed(account: string): void {
     const { state } = this
     if (state === 'open') return
-    this.#failuresInRow += 1
-    this.#remember(true)
-    const recentFailures = this.#recent.filter(Boolean).length
-    const isBroken = this.#failuresInRow >= failuresInRowMax || recentFailures >= recentFailuresMax
-    if (state === 'half-open' || isBroken) this.#openLonger()
+    // Not a trial: it began before the breaker opened, or no other provider was left.
+    if (state === 'half-open' && this.#isOpener(account)) {
+      this.released()
+      return
+    }
+    this.#failing = [...this.#failing, account].slice(-recentMax)
+    this.#remember(account)
+    const recentFailures = this.#recent.filter((failing) => failing !== undefined)
+    const isBroken =
+      (this.#failing.length >= failuresInRowMax && !this.#isContradicted(this.#failing)) ||
+      (recentFailures.length >= recentFailuresMax && !this.#isContradicted(recentFailures))
+    if (state !== 'half-open' && !isBroken) return
+    this.#openers = new Set(this.#failing)
+    this.#openLonger()
+  }
+
+  #isContradicted(failing: readonly string[]): boolean {
+    const accounts = new Set(failing)
+    const sinceMs = this.#options.now() - goodMsMax
+    return (
+      accounts.size < failingAccountsMin &&
+      this.#good.entries().some(([account, atMs]) => atMs > sinceMs && !accounts.has(account))
+    )
+  }
+
+  #isOpener(account: string): boolean {
+    return this.#openers.has(account) && this.#options.now() < this.#openersUntil
   }
 
   /** Opens for a given time, for example from `Retry-After`. */
@@ -99,6 +139,7 @@ export class Breaker {
   #halfOpen(): void {
     this.#openUntil = undefined
     this.#isHalfOpen = true
+    this.#openersUntil = this.#options.now() + openersMsMax
     this.#trialUntil = undefined
   }
 
@@ -106,11 +147,12 @@ export class Breaker {
     this.#isHalfOpen = false
     this.#trialUntil = undefined
     this.#openings = 0
+    this.#openers.clear()
     this.#recent.length = 0
   }
 
-  #remember(isFailure: boolean): void {
-    this.#recent.push(isFailure)
+  #remember(failing: string | undefined): void {
+    this.#recent.push(failing)
     if (this.#recent.length > recentMax) this.#recent.shift()
   }
 }

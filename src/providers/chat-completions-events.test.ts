@@ -278,3 +278,27 @@ test('a round of content in parts is replayed in parts, its reasoning first', ()
   const item = read([Buffer.from(stream)]).find(({ type }) => type === 'item')
   assert.deepEqual(item?.type === 'item' && [item.said, item.item.content], ['Wait.', [thoughts('Hm.'), written]])
 })
+
+test('only the first choice is read', () => {
+  const send = (...choices: readonly object[]) => `data: ${JSON.stringify({ choices })}\n\n`
+  const first = (content: string) => ({ index: 0, delta: { content } })
+  const second = { index: 1, delta: { content: 'second' } }
+  const usage = { prompt_tokens: 3, completion_tokens: 4 }
+  const stream = [
+    send(first('one ')),
+    send(second),
+    send(second, first('two')),
+    send({ index: 1, delta: {}, finish_reason: 'stop' }),
+    send({ index: 0, delta: {}, finish_reason: 'length' }),
+    send(second),
+    `data: ${JSON.stringify({ choices: [], usage })}\n\n`,
+  ].join('')
+  const events = read([Buffer.from(stream)])
+  assert.deepEqual(
+    events.flatMap((event) => (event.type === 'text' ? event.text : [])),
+    ['one ', 'two'],
+  )
+  const end = events.at(-1)
+  assert.ok(end?.type === 'finish' && end.reason === 'length')
+  assert.deepEqual((end.usage as { output_tokens: unknown }).output_tokens, 4)
+})

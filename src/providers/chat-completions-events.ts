@@ -102,9 +102,11 @@ function readChunk(answer: Answer, data: string): void {
     answer.usage = reportedUsage(chunk.usage)
     if (answer.reason === undefined) answer.events.push({ type: 'usage-so-far', usage: answer.usage })
   }
-  const choice: unknown = Array.isArray(chunk.choices) ? chunk.choices[0] : undefined
-  if (isObject(choice)) readChoice(answer, chunk, choice)
-  else if (answer.reason !== undefined && answer.usage !== undefined) finish(answer)
+  const choices: readonly unknown[] = Array.isArray(chunk.choices) ? chunk.choices : []
+  // We ask for one choice. The text of another one must not be mixed into it.
+  const choice = choices.filter(isObject).find(({ index }) => typeof index !== 'number' || index === 0)
+  if (choice !== undefined) readChoice(answer, chunk, choice)
+  else if (choices.length === 0 && answer.reason !== undefined && answer.usage !== undefined) finish(answer)
 }
 
 function readChoice(answer: Answer, chunk: JsonObject, choice: JsonObject): void {

@@ -6,6 +6,7 @@ import type { Protocol } from './protocol.ts'
 export const chatCompletions: Protocol = {
   path: '/chat/completions',
   write: (request, model, provider) => JSON.stringify(toChatCompletionsRequest(request, model, provider)),
+  sealsReasoning: false,
   createReader: createChatCompletionsReader,
   // The customer uses the same protocol.
   renamed: new Map(),

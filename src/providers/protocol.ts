@@ -8,8 +8,10 @@ export type Protocol = {
   readonly path: string
   /** The request body. `model` is the provider's name for the model; `provider` is our id of the provider. */
   write(request: ModelRequest, model: string, provider: string): string
-  /** `hidden` lists words, such as the upstream's host, that no message may contain. */
-  createReader(hidden: readonly string[]): EventReader
+  /** Reasoning that is not shown arrives encrypted before the output: its size is known when an answer is cut off. */
+  readonly sealsReasoning: boolean
+  /** `hidden` lists words, such as the upstream's host, that no message may contain. `outputTokensMax` is the limit that was sent. */
+  createReader(hidden: readonly string[], outputTokensMax: number): EventReader
   /** Parameters that customers know by another name. */
   readonly renamed: ReadonlyMap<string, ChatParameter>
 }

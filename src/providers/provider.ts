@@ -66,12 +66,16 @@ export class Provider {
     this.#breaker = new Breaker({ now: clock.now, isProbed: true, onOpen: (openMs) => this.#probeAfter(openMs) })
   }
 
+  get sealsReasoning(): boolean {
+    return protocols[this.settings.protocol].sealsReasoning
+  }
+
   hasSettings(settings: ProviderSettings): boolean {
     return isDeepStrictEqual(settings, this.settings)
   }
 
-  admits(model: string): boolean {
-    return this.#breaker.admits && this.#models.get(model)?.admits !== false
+  admits(model: string, account: string): boolean {
+    return this.#breaker.admits(account) && this.#models.get(model)?.admits(account) !== false
   }
 
   begin(model: string): void {
@@ -91,24 +95,24 @@ export class Provider {
       this.#firstByteMs === undefined ? ms : this.#firstByteMs + newestShare * (ms - this.#firstByteMs)
   }
 
-  succeeded(model: string): void {
+  succeeded(model: string, account: string): void {
     this.#succeeded += 1
-    this.#breaker.succeeded()
-    this.#models.get(model)?.succeeded()
+    this.#breaker.succeeded(account)
+    this.#models.get(model)?.succeeded(account)
   }
 
-  failed(model: string, error: ServiceError): void {
+  failed(model: string, account: string, error: ServiceError): void {
     this.#failed += 1
     this.#lastFailure = { code: error.code, message: describe(error), atMs: this.#clock.now() }
     if (!isAboutModel(error)) {
-      this.#breaker.failed()
+      this.#breaker.failed(account)
       return
     }
     // The server responds.
-    this.#breaker.succeeded()
+    this.#breaker.succeeded(account)
     const breaker = this.#breakerOf(model)
     if (error instanceof ModelOverloadedError) breaker.open(error.retryAfterMs ?? 0)
-    else breaker.failed()
+    else breaker.failed(account)
   }
 
   get health(): ProviderHealth {

@@ -1,5 +1,6 @@
 import { dirname, resolve } from 'node:path'
-import { type UpstreamTimeouts, upstreamProtocols } from '../config/config.ts'
+import type { UpstreamTimeouts } from '../config/config.ts'
+import { upstreamProtocols } from '../config/settings.ts'
 import { OperatorError } from '../errors.ts'
 import { isObject, type JsonObject } from '../inference/parameter.ts'
 import { InvalidAmountError, parse } from '../money/usdc.ts'

@@ -238,6 +238,24 @@ test('the first end of an answer is the one that is billed', () => {
   assert.deepEqual(readUsage(last.usage), { promptTokens: 5, cachedTokens: 0, completionTokens: 1, reasoningTokens: 0 })
 })
 
+test('a completed answer that reached the token limit was cut off', () => {
+  const call = { type: 'function_call', call_id: 'call_a1', name: 'write_file' }
+  const events = [
+    { type: 'response.output_item.added', output_index: 0, item: call },
+    { type: 'response.function_call_arguments.delta', output_index: 0, delta: '{"path":"a' },
+  ]
+  for (const [output_tokens, reason] of [
+    [15, 'tool_calls'],
+    [16, 'length'],
+    [17, 'tool_calls'],
+  ] as const) {
+    const completed = { type: 'response.completed', response: { usage: { input_tokens: 3, output_tokens } } }
+    const reader = createResponsesReader([], 16)
+    const read = [...events, completed].flatMap((event) => reader.push(`data: ${JSON.stringify(event)}\n\n`))
+    assert.equal(told(read).at(-1), `finish ${reason}`)
+  }
+})
+
 test('an endless event ends the answer instead of filling memory', () => {
   const reader = createResponsesReader()
   const events = reader.push('data: {"type":"response.output_text.delta","delta":"')

@@ -15,10 +15,13 @@ import { readFault } from './upstream-fault.ts'
 
 /**
  * Reads the server-sent events of `POST /responses`. Lenient: it reads the members it uses and ignores unknown ones. `hidden` lists
- * words, such as the upstream's host, that no message may contain.
+ * words, such as the upstream's host, that no message may contain. `outputTokensMax` is the limit that was sent with the request.
  */
-export function createResponsesReader(hidden: readonly string[] = []): EventReader {
-  const answer = createAnswer(hidden)
+export function createResponsesReader(
+  hidden: readonly string[] = [],
+  outputTokensMax = Number.POSITIVE_INFINITY,
+): EventReader {
+  const answer = createAnswer(hidden, outputTokensMax)
   let parser: EventSourceParser | undefined
   // Whether the parser has no partial event: then the fast path may read the next chunk.
   let isBetweenEvents = true
@@ -54,6 +57,7 @@ export function createResponsesReader(hidden: readonly string[] = []): EventRead
 /** State while an answer is being read. */
 type Answer = StreamedAnswer & {
   readonly hidden: readonly string[]
+  readonly outputTokensMax: number
   /** Length of all text so far: the offset of citations in a later message. */
   textLength: number
   /** Where each text part began, by its position. */
@@ -68,9 +72,10 @@ type Answer = StreamedAnswer & {
   calls: OrderedCalls | undefined
 }
 
-function createAnswer(hidden: readonly string[]): Answer {
+function createAnswer(hidden: readonly string[], outputTokensMax: number): Answer {
   return {
     hidden,
+    outputTokensMax,
     events: [],
     accepted: false,
     ended: false,
@@ -315,6 +320,11 @@ function objectsOf(value: unknown): readonly JsonObject[] {
 }
 
 function complete(answer: Answer, event: JsonObject): void {
+  // llama.cpp also calls an answer completed that it cut at the limit. A report above the limit is not believed, as in the bill.
+  if (outputTokensOf(event.response) === answer.outputTokensMax) {
+    finish(answer, 'length', event.response)
+    return
+  }
   // The answer is complete, so every call in it is, even if the event that says so was lost.
   if (answer.calls !== undefined) emit(answer, ...answer.calls.finishAll())
   finish(answer, answer.calls !== undefined ? 'tool_calls' : 'stop', event.response)
@@ -331,6 +341,11 @@ function breakOff(answer: Answer, event: JsonObject): void {
 function finish(answer: Answer, reason: FinishReason, response: unknown): void {
   emit(answer, { type: 'finish', reason, ...usageOf(response) })
   answer.ended = true
+}
+
+function outputTokensOf(response: unknown): unknown {
+  const usage = isObject(response) ? response.usage : undefined
+  return isObject(usage) ? usage.output_tokens : undefined
 }
 
 function failWith(answer: Answer, source: JsonObject): void {

@@ -6,6 +6,7 @@ import { toResponsesRequest } from './responses-request.ts'
 export const responses: Protocol = {
   path: '/responses',
   write: (request, model, provider) => JSON.stringify(toResponsesRequest(request, model, provider)),
+  sealsReasoning: true,
   createReader: createResponsesReader,
   renamed: new Map([
     ['input', 'messages'],

@@ -282,6 +282,27 @@ test('slow answers are delivered, but a provider that is always slow is no longe
   assert.deepEqual(served, ['a', 'a', 'a', 'b', 'b'])
 })
 
+test('one customer’s slow prompts move neither others nor, with high effort or long input, themselves', async (t) => {
+  const { a, clock, router } = await startPair(t, { slowMs: 100 })
+  let lateMs = 0
+  a.answer = (exchange) => {
+    clock.advance(lateMs)
+    return good(exchange)
+  }
+  const honest = []
+  for (let count = 0; count < 10; count += 1) {
+    lateMs = 0
+    honest.push(await ask(router, {}, 'honest'))
+    lateMs = 200
+    for (let slow = 0; slow < 4; slow += 1) await ask(router, {}, 'hostile')
+  }
+  assert.deepEqual([...new Set(honest)], ['a'])
+  const longInput = { messages: [{ role: 'user', content: 'word '.repeat(25_000) }] } as const
+  for (const more of [{ reasoningEffort: 'high' }, longInput] as const)
+    for (let count = 0; count < 4; count += 1) assert.equal(await ask(router, more), 'a')
+  assert.equal(stateOf(router, 'a'), 'closed')
+})
+
 test('after the deadline there is no further attempt', async (t) => {
   const { a, b, clock, router } = await startPair(t)
   a.answer = (exchange) => {

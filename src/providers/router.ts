@@ -1,17 +1,11 @@
 import { ServiceError } from '../errors.ts'
 import { type ChatEvent, isOutput } from '../inference/chat-events.ts'
-import type { ModelRequest } from './model-request.ts'
+import { type ModelRequest, textsOf } from './model-request.ts'
 import { type Clock, Provider, type ProviderHealth } from './provider.ts'
 import { orderByKey } from './rendezvous.ts'
 import type { Route, RoutingTable } from './routes.ts'
 import type { Asker, UpstreamEnd } from './upstream.ts'
-import {
-  ContextLengthExceededError,
-  failureError,
-  ModelOverloadedError,
-  RefusedByModelError,
-  UpstreamTimeoutError,
-} from './upstream-errors.ts'
+import { failureError, isCustomersFault, ModelOverloadedError, UpstreamTimeoutError } from './upstream-errors.ts'
 
 /** One request to any provider of the model. */
 export type RoutedRequest = {
@@ -22,9 +16,14 @@ export type RoutedRequest = {
   readonly account: string
   /** Aborts when the client disconnects. */
   readonly signal: AbortSignal
+  /** Called when the request is written to a provider's connection: from then on it may cost the operator money. */
+  readonly onSent?: (provider: SentTo) => void
   /** Called for each provider that is tried. */
   readonly onAttempt: (provider: string) => AttemptWatch
 }
+
+/** The provider that has a request. */
+type SentTo = { readonly id: string; readonly sealsReasoning: boolean }
 
 /** Observes one attempt, for traces and metrics. */
 export type AttemptWatch = {
@@ -182,7 +181,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
       this.#refusal ??= refusal
       if (refusal !== undefined) continue
       // A further round waits for a connection only where no other provider has one.
-      const isReady = provider.admits(route.model) && !provider.upstream.isFull
+      const isReady = provider.admits(route.model, this.#asker.account) && !provider.upstream.isFull
       if (chosen !== undefined && !isReady) continue
       chosen = route
       this.#provider = provider
@@ -196,16 +195,19 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
   }
 
   #ask(provider: Provider, route: Route): ReturnType<Provider['upstream']['respond']> {
-    const { request, signal, onAttempt } = this.#question
+    const { request, signal, onAttempt, onSent } = this.#question
     this.#startedMs = this.#parts.clock.now()
     this.#watch = onAttempt(route.provider)
     provider.begin(route.model)
     return provider.upstream.respond(request, route.model, signal, {
       asker: this.#asker,
       headers: this.#watch.headers,
+      // Customers know the model by our name.
+      hidden: route.model === this.#question.model ? [] : [route.model],
       totalMsMax: Math.max(1, this.#deadlineMs - this.#startedMs),
       // If another provider is available it is tried immediately, unless a kept connection was merely stale.
       repeats: this.#left.length === 0 ? 'unanswered' : 'stale',
+      ...(onSent && { onSent: () => onSent({ id: provider.settings.id, sealsReasoning: provider.sealsReasoning }) }),
       onEnd: (end) => this.#ended(provider, route, end),
     })
   }
@@ -213,9 +215,9 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
   #ended(provider: Provider, route: Route, end: UpstreamEnd): void {
     if (end.type === 'left') provider.released(route.model)
     else if (end.type === 'finished' || isCustomersFault(end.error)) {
-      if (!this.#isSlow()) provider.succeeded(route.model)
+      if (!this.#isSlow()) provider.succeeded(route.model, this.#asker.account)
     } else {
-      provider.failed(route.model, end.error)
+      provider.failed(route.model, this.#asker.account, end.error)
       this.#parts.onFailure(route, end.error)
     }
   }
@@ -263,21 +265,29 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
   #isSlow(): boolean {
     if (this.#slow !== undefined || this.#isCommitted || this.#isDirect) return this.#slow ?? false
     const { slowMs } = this.#provider.settings
-    this.#slow = slowMs !== undefined && this.#parts.clock.now() - this.#startedMs > slowMs
-    if (this.#slow) this.#provider.failed(this.route.model, new SlowError())
+    const isLate = slowMs !== undefined && this.#parts.clock.now() - this.#startedMs > slowMs
+    this.#slow = isLate && !takesLong(this.#question.request)
+    if (this.#slow) this.#provider.failed(this.route.model, this.#asker.account, new SlowError())
     return this.#slow
   }
 
   #commit(events: readonly ChatEvent[]): readonly ChatEvent[] {
-    if (!this.#isSlow() && events.some(isOutput)) this.#provider.succeeded(this.route.model)
+    if (!this.#isSlow() && events.some(isOutput)) this.#provider.succeeded(this.route.model, this.#asker.account)
     this.#isCommitted = true
     return this.#kept.length === 0 ? events : [...this.#kept, ...events]
   }
 }
 
-/** The request itself was refused: another provider would refuse it too. The customer has to change it. */
-function isCustomersFault(error: ServiceError): boolean {
-  return error instanceof RefusedByModelError || error instanceof ContextLengthExceededError
+const longInputCharacters = 100_000
+
+/** Whether the first output comes late at any provider. */
+function takesLong({ reasoningEffort, instructions, messages, turns }: ModelRequest): boolean {
+  const results = turns.flatMap((turn) => turn.results.map(({ output }) => output))
+  const characters = [instructions, ...messages.flatMap(textsOf), ...results].reduce(
+    (sum, { length }) => sum + length,
+    0,
+  )
+  return reasoningEffort === 'high' || reasoningEffort === 'xhigh' || characters > longInputCharacters
 }
 
 /** The answer came, but later than `slow_ms`. Customers never see this error. */

@@ -20,6 +20,7 @@ export class UpstreamAnswer implements Dispatcher.DispatchHandler {
   readonly head: Promise<AnswerHead>
   /** Nothing more arrives, after success or failure. */
   closed = false
+  readonly #onSent: () => void
   readonly #head = Promise.withResolvers<AnswerHead>()
   readonly #onClose: (() => void)[] = []
   readonly #pieces: Buffer[] = []
@@ -30,8 +31,10 @@ export class UpstreamAnswer implements Dispatcher.DispatchHandler {
   #bytesToDiscard = 0
   #isDiscarding = false
 
-  constructor() {
+  /** `onSent` is called when the request is written to a connection. */
+  constructor(onSent: () => void = () => {}) {
     this.head = this.#head.promise
+    this.#onSent = onSent
   }
 
   /** The upstream has sent more than was read. */
@@ -75,7 +78,8 @@ export class UpstreamAnswer implements Dispatcher.DispatchHandler {
 
   onRequestStart(controller: Controller): void {
     this.#controller = controller
-    if (this.#failure !== undefined) controller.abort(this.#failure.error as Error)
+    if (this.#failure === undefined) this.#onSent()
+    else controller.abort(this.#failure.error as Error)
   }
 
   onResponseStart(_controller: Controller, statusCode: number, headers: AnswerHead['headers']): void {

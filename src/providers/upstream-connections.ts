@@ -24,6 +24,8 @@ type SendOptions = {
   readonly repeats: Repeats | undefined
   /** Called with the answer of each request before the request is sent. */
   readonly onSend: (answer: UpstreamAnswer) => void
+  /** Called when the request is written to a connection. */
+  readonly onSent: (() => void) | undefined
 }
 
 /** `stale`: retry when a kept connection was already closed. `unanswered`: also when no connection could be opened. */
@@ -51,11 +53,11 @@ export function createConnections(options: UpstreamOptions): Connections {
   const path = `${basePath}${options.protocol.path}`
   const ownHeaders = requestHeaders(options)
   return {
-    async send(body, { headers: more, repeats = 'unanswered', onSend }) {
+    async send(body, { headers: more, repeats = 'unanswered', onSend, onSent }) {
       const headers = more === undefined ? ownHeaders : { ...more, ...ownHeaders }
       const openedBefore = past.openedCount()
       for (let isRepeat = false; ; isRepeat = true) {
-        const answer = new UpstreamAnswer()
+        const answer = new UpstreamAnswer(onSent)
         onSend(answer)
         pool.dispatch({ method: 'POST', path, headers, body }, answer)
         try {

@@ -52,7 +52,12 @@ const tooLong =
 
 function clientError({ code, message, param }: Pick<Fault, 'code' | 'message'> & Partial<Fault>): ServiceError {
   if (contextFaults.has(code) || tooLong.test(message)) return new ContextLengthExceededError(message)
-  return new RefusedByModelError(message, param)
+  return new RefusedByModelError(message, { param, isFlagged: flaggedFaults.has(code) })
+}
+
+/** The request itself was refused: another provider would refuse it too. The customer has to change it. */
+export function isCustomersFault(error: unknown): error is ServiceError {
+  return error instanceof RefusedByModelError || error instanceof ContextLengthExceededError
 }
 
 function retryAfterMs(headers: AnswerHead['headers']): number {
@@ -64,14 +69,10 @@ function retryAfterMs(headers: AnswerHead['headers']): number {
   return Math.min(Math.ceil(asked), retryAfterMsMax)
 }
 
+/** The provider found that the customer's input violates its policy. It may block the operator's key for many of them. */
+const flaggedFaults = new Set(['invalid_prompt', flaggedFault, 'bio_policy', 'misalignment_policy_violation'])
 // Error codes that are caused by the customer's input.
-const promptFaults = new Set([
-  'context_length_exceeded',
-  'invalid_prompt',
-  flaggedFault,
-  'bio_policy',
-  'misalignment_policy_violation',
-])
+const promptFaults = flaggedFaults.union(new Set(['context_length_exceeded']))
 const overloadFaults = new Set(['rate_limit_exceeded', 'server_is_overloaded', 'slow_down', 'overloaded'])
 
 // The operator's credit at the provider is used up. It comes with status 429 or 400, but a retry in two seconds does not help.
@@ -98,48 +99,44 @@ export function failureError({ code, message }: { readonly code: string; readonl
 
 /** The model is unreachable, fails, or refuses our key. */
 export class UpstreamError extends ServiceError {
-  readonly code = 'upstream_error'
   /** For the operator's log: 401 and 403 mean that the key is wrong. */
   readonly upstreamStatus: number | undefined
   constructor(message: string, details: { readonly upstreamStatus?: number; readonly cause?: unknown } = {}) {
-    super(message, { cause: details.cause })
+    super('upstream_error', message, { cause: details.cause })
     this.upstreamStatus = details.upstreamStatus
   }
 }
 
 export class UpstreamTimeoutError extends ServiceError {
-  readonly code = 'upstream_timeout'
   constructor(totalMs?: number, cause?: unknown) {
     // The remaining time of a second attempt can be a fraction of a second, which is no use to a customer.
     const limit = totalMs === undefined || totalMs < 1_000 ? 'in time' : `within ${Math.round(totalMs / 1000)} seconds`
-    super(`The model did not answer ${limit}. Try again, or lower max_tokens.`, { cause })
+    super('upstream_timeout', `The model did not answer ${limit}. Try again, or lower max_tokens.`, { cause })
   }
 }
 
 /** The deadline has passed while data waited to be read: the client was too slow, not the provider. */
 export class UnreadAnswerError extends ServiceError {
-  readonly code = 'upstream_timeout'
   constructor() {
-    super('The answer was not read in time. Read the stream without pauses, or lower max_tokens.')
+    super('upstream_timeout', 'The answer was not read in time. Read the stream without pauses, or lower max_tokens.')
   }
 }
 
 export class ModelOverloadedError extends ServiceError {
-  readonly code = 'overloaded'
   constructor(retryAfterMs = 1_000) {
     const seconds = Math.ceil(retryAfterMs / 1000)
-    super(`The model is overloaded. Try again in ${seconds === 1 ? 'a second' : `${seconds} seconds`}.`, {
+    super('overloaded', `The model is overloaded. Try again in ${seconds === 1 ? 'a second' : `${seconds} seconds`}.`, {
       retryAfterMs,
     })
   }
 }
 
 export class QuotaExhaustedError extends ServiceError {
-  readonly code = 'overloaded'
   /** For the operator's log. */
   readonly upstreamStatus: number | undefined
   constructor(upstreamStatus?: number) {
     super(
+      'overloaded',
       'The quota of this service at its model provider is exhausted. Try again in a minute, or contact the operator.',
       { retryAfterMs: quotaRetryMs },
     )
@@ -148,16 +145,20 @@ export class QuotaExhaustedError extends ServiceError {
 }
 
 export class ContextLengthExceededError extends ServiceError {
-  readonly code = 'context_length_exceeded'
   constructor(message: string) {
-    super(`The conversation does not fit the model: ${message}`, { param: 'messages' })
+    super('context_length_exceeded', `The conversation does not fit the model: ${message}`, { param: 'messages' })
   }
 }
 
 /** The model accepts requests, but not this one. */
 export class RefusedByModelError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor(message: string, param: string | undefined) {
-    super(`The model refused the request: ${message}`, { param })
+  /** For its content, by the provider's policy. */
+  readonly isFlagged: boolean
+  constructor(
+    message: string,
+    { param, isFlagged }: { readonly param: string | undefined; readonly isFlagged: boolean },
+  ) {
+    super('invalid_value', `The model refused the request: ${message}`, { param })
+    this.isFlagged = isFlagged
   }
 }

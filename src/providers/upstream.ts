@@ -16,7 +16,7 @@ import {
   UpstreamTimeoutError,
   unreadFault,
 } from './upstream-errors.ts'
-import { readFault } from './upstream-fault.ts'
+import { piecesOf, readFault } from './upstream-fault.ts'
 
 /** One server of one provider. */
 export type Upstream = {
@@ -65,6 +65,10 @@ export type AskOptions = {
   readonly repeats?: Repeats | undefined
   /** Shortens the timeout of the whole answer. */
   readonly totalMsMax?: number | undefined
+  /** Words that no message may contain, besides those of the provider. */
+  readonly hidden?: readonly string[] | undefined
+  /** Called when the request is written to a connection. */
+  readonly onSent?: (() => void) | undefined
   /** Called once when an answer that began has ended. */
   readonly onEnd?: ((end: UpstreamEnd) => void) | undefined
 }
@@ -88,7 +92,7 @@ export function createUpstream(options: UpstreamOptions): Upstream {
   const { id, protocol } = options
   const connections = createConnections(options)
   const url = new URL(options.baseUrl)
-  const hidden = [url.host, url.hostname, options.apiKey ?? ''].filter((word) => word !== '')
+  const hiddenAlways = [url.host, url.hostname, ...piecesOf(options.apiKey ?? '')]
   const places = new Shares({
     what: 'concurrent requests to this model',
     capacity: options.connectionsMax,
@@ -109,7 +113,7 @@ export function createUpstream(options: UpstreamOptions): Upstream {
       return isFull()
     },
     refusal,
-    async respond(request, model, signal, { asker, headers, repeats, totalMsMax, onEnd }) {
+    async respond(request, model, signal, { asker, headers, repeats, totalMsMax, hidden = [], onSent, onEnd }) {
       signal.throwIfAborted()
       const refused = refusal(asker)
       if (refused !== undefined) throw refused
@@ -118,11 +122,12 @@ export function createUpstream(options: UpstreamOptions): Upstream {
       const deadline = startDeadline(signal, totalMs, () => places.release(asker.account))
       try {
         const body = protocol.write(request, model, id)
-        const response = await connections.send(body, { headers, repeats, onSend: deadline.follow })
+        const response = await connections.send(body, { headers, repeats, onSent, onSend: deadline.follow })
         // The body's end stops the deadline, not its reader: an answer that is never read must time out too.
         response.body.onClose(deadline.stop)
-        if (!isEventStream(response)) throw await refusalOf(response, options, hidden)
-        return readEvents(response.body, protocol.createReader(hidden), signal, onEnd)
+        if (!isEventStream(response)) throw await refusalOf(response, options, [...hiddenAlways, ...hidden])
+        const reader = protocol.createReader([...hiddenAlways, ...hidden], request.maxOutputTokens)
+        return readEvents(response.body, reader, signal, onEnd)
       } catch (error) {
         deadline.stop()
         throw signal.aborted ? signal.reason : asServiceError(error)

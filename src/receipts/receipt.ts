@@ -46,7 +46,7 @@ export type ReceiptDocument = {
   readonly entry: EntryDocument & { readonly payer: Hex }
   readonly domain: DomainDocument
   readonly hash: Hex
-  readonly payment?: PaymentDocument & { readonly payer: Hex; readonly issuer: Hex; readonly proof: readonly Hex[] }
+  readonly payment?: PaymentDocument & { readonly payer: Hex; readonly issuer: Hex; readonly proof: Hex[] }
 }
 
 type IntegerLabel = (typeof integerFields)[number]['label']
@@ -74,7 +74,7 @@ export type BatchDocument = {
   readonly id: string
   readonly tx_hash: Hex
   readonly root: Hex
-  readonly proof: readonly Hex[]
+  readonly proof: Hex[]
 }
 
 /**
@@ -112,7 +112,7 @@ export function writeReceipt({ entry, domain, hash, payment }: Receipt): Receipt
             payer: payment.payer,
             ...writePayment(payment),
             issuer: payment.issuer,
-            proof: payment.proof,
+            proof: [...payment.proof],
           },
         }),
   }
@@ -227,7 +227,7 @@ export function readPayment(fields: Fields, payer: Hex, issuer: Hex): SignedPaym
 }
 
 function writeBatch({ id, txHash, root, proof }: Batch): BatchDocument {
-  return { id: id.toString(), tx_hash: txHash, root, proof }
+  return { id: id.toString(), tx_hash: txHash, root, proof: [...proof] }
 }
 
 function readBatch(value: unknown): Batch {

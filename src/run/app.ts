@@ -17,7 +17,7 @@ import { hasBody, UploadAbortedError } from '../http/read-body.ts'
 import type { Problems, Readiness } from '../http/readiness.ts'
 import { disconnectWhenBlocked, idHeaders, v1Headers } from '../http/send.ts'
 import { UnknownUrlError } from '../http/unknown-url.ts'
-import { answerUnread, HostlessError, unroutedResponse } from '../http/unrouted.ts'
+import { answerUnread, refusalOfHead, unroutedResponse } from '../http/unrouted.ts'
 import { visitorOf } from '../http/visitor.ts'
 import { noOptions } from '../identity/key-options.ts'
 import type { Session } from '../identity/sessions.ts'
@@ -68,8 +68,8 @@ export function createApp(services: AppServices): RequestListener {
     incoming.url = withoutExtraSlashes(incoming.url ?? '')
     const path = readPath(incoming)
     const isPost = incoming.method === 'POST'
-    const isHostless = incoming.headers.host === undefined && incoming.httpVersion === '1.1'
-    if (isHostless) answerUnread(new HostlessError(), publicUrl, outgoing)
+    const refusal = refusalOfHead(incoming)
+    if (refusal !== undefined) answerUnread(refusal, publicUrl, outgoing)
     else if (isPost && path === chatPath) void createChatCompletion(services, incoming, outgoing)
     else if (isPost && path === paidChatPath) void createPaidCompletion(services, incoming, outgoing)
     else if (isPost && path === playgroundPath) void createPlaygroundCompletion(services, gate, incoming, outgoing)
@@ -118,6 +118,11 @@ function createRoutes(services: AppServices, gate: Gate): Hono<HonoBindings> {
     const own = isForOtherPages(context.req) ? v1Headers(requestId) : idHeaders(requestId)
     const headers = { ...own, ...transportHeaders(site) }
     for (const [name, value] of Object.entries(headers)) context.header(name, value)
+    // Hono answers HEAD like GET and leaves out the body: with it, its length would be lost.
+    if (context.req.method === 'HEAD' && context.res.headers.get('content-type')?.startsWith('application/json')) {
+      const body = await context.res.clone().arrayBuffer()
+      context.header('content-length', String(body.byteLength))
+    }
   })
   for (const path of ['/v1/*', '/x402/v1/*', requestPath]) {
     app.options(path, (context) => {
@@ -165,7 +170,7 @@ function createRoutes(services: AppServices, gate: Gate): Hono<HonoBindings> {
   for (const [path, methods] of knownMethods()) {
     app.all(path, (context) => {
       context.header('allow', methods)
-      throw new MethodNotAllowedError(context.req.method, methods)
+      throw new ServiceError('method_not_allowed', `Method ${context.req.method} is not allowed. Allowed: ${methods}.`)
     })
   }
   routePages(app, { ...services, admitVisitor, isOperator: (visitor) => gate.isOperator(visitor) })
@@ -215,11 +220,4 @@ function knownMethods(): ReadonlyMap<string, string> {
     methods.set(honoPath(path), known === undefined ? method : `${known}, ${method}`)
   }
   return methods
-}
-
-export class MethodNotAllowedError extends ServiceError {
-  readonly code = 'method_not_allowed'
-  constructor(method: string, allowed: string) {
-    super(`Method ${method} is not allowed. Allowed: ${allowed}.`)
-  }
 }

@@ -8,7 +8,7 @@ import {
   readModelEntries,
 } from '../billing/price-list.ts'
 import type { Config } from '../config/config.ts'
-import { InvalidConfigError } from '../config/setting-reader.ts'
+import { InvalidConfigError } from '../config/setting.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import { InvalidProvidersFileError, type ListedModel, readProvidersFile } from '../providers/providers-file.ts'
 import type { ProviderSettings, Route, RoutingTable } from '../providers/routes.ts'

@@ -7,6 +7,7 @@ import { readConfig } from '../config/config.ts'
 import type { Hold } from '../ledger/hold-calls.ts'
 import { createRequestId, formatRequestId } from '../ledger/request-id.ts'
 import { publishTerms } from '../settlement/published-terms.ts'
+import type { SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import type { Address } from '../signer/address.ts'
 import { openChainServices } from './chain-services.ts'
 
@@ -38,4 +39,21 @@ test('a machine that does not settle writes receipts as soon as settlement has r
   const lines = await Array.fromAsync((await services.exportReceipts!(payer))!)
   assert.partialDeepStrictEqual(JSON.parse(lines.join('').split('\n')[0]!), { payer: address, issuer })
   assert.equal((await services.solvency!()).issuer, issuer)
+})
+
+test('the controls of the sandbox model are offered only with the sandbox model', async () => {
+  await using stack = new AsyncDisposableStack()
+  const money = {
+    terms,
+    issuer: address,
+    relayer: address,
+    rpcUrl: 'http://127.0.0.1:1',
+  } as unknown as SettlementEndpoints
+  const controlsWith = (environment: Record<string, string>) => {
+    const config = readConfig({ DATA_DIR: '/nowhere', ...environment })
+    const { sandbox } = openChainServices({ config, database: ledger.database, money, stack })
+    return [sandbox?.mine, sandbox?.failNext, sandbox?.slowNext].map((control) => control !== undefined)
+  }
+  assert.deepEqual(controlsWith({}), [true, true, true])
+  assert.deepEqual(controlsWith({ UPSTREAM_BASE_URL: 'http://127.0.0.1:1/v1' }), [true, false, false])
 })

@@ -1,6 +1,6 @@
 import { sandboxClient } from '../../sandbox/client.ts'
 import type { ChainFunds, ChainServices, SandboxControls } from '../api/chain-services.ts'
-import { type Config, ownerCooldownOf } from '../config/config.ts'
+import { type Config, ownerCooldownOf, usesSandboxModel } from '../config/config.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { moveMembers } from '../identity/move-members.ts'
@@ -89,12 +89,12 @@ function openChainFunds(
       id: terms.chainId,
       name: isSandbox ? 'Sandbox chain' : (known?.name ?? `Chain ${terms.chainId}`),
       usdcAddress: terms.usdc.address,
+      takesCoin: config.chain?.depositLogs !== 'token',
       gatewayAddress: terms.gatewayWallet,
       explorerUrl: known?.explorer,
       publicRpcUrl: isSandbox ? rpcUrl : known?.rpc,
     },
     depositMin: config.sweepMin,
-    withdrawalMin: config.withdrawalMin,
     ownAddress: ({ partition, accountId }) => funds.ownAddress({ partition, id: accountId }),
     depositAddress: ({ partition, accountId }) => funds.depositAddress({ partition, id: accountId }),
     async requestWithdrawal({ partition, accountId, id, amount }, alongside) {
@@ -144,8 +144,11 @@ function sandboxControls(
       const chain = createPublicClient({ transport: http(money.rpcUrl) })
       return { block: await chain.getBlockNumber({ cacheTime: 0 }) }
     },
-    failNext: () => client.failNext(),
-    slowNext: (milliseconds) => client.slowNext(milliseconds),
+    // Absent with the operator's own providers: their answers cannot be made to fail.
+    ...(usesSandboxModel(options.config) && {
+      failNext: () => client.failNext(),
+      slowNext: (milliseconds: number) => client.slowNext(milliseconds),
+    }),
   }
 }
 

@@ -1,7 +1,9 @@
 import type { SandboxReady } from '../../sandbox/start.ts'
+import { HiddenReasoning, samplesMax } from '../billing/hidden-reasoning.ts'
 import type { Grace } from '../chat/attempts.ts'
 import type { SharedPort } from '../http/metrics-page.ts'
 import { drain, serveUntilNoticed } from '../http/server.ts'
+import { addReasoningSample, readReasoningSamples } from '../ledger/reasoning-samples.ts'
 import { armFailpoint } from '../process/failpoints.ts'
 import type { SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import type { WebTools } from '../tools/web-tools.ts'
@@ -58,12 +60,32 @@ export async function openNode(
     router,
     web: web ?? openWeb(context, sandbox, publicUrl),
     retries: openRetries(context, { databases, node: holds.node, grace: retryGrace }),
+    hiddenReasoning: await openHiddenReasoning(context, databases),
     chainServices: openChainServices({ config, database: databases.jobs, money, stack }),
     money,
     publicUrl,
     sharedPort,
     ratesNow,
   }
+}
+
+/** Often enough that a process soon bills by what another one has learned. */
+const reloadMs = 30_000
+
+async function openHiddenReasoning({ log, stack }: StartContext, { jobs }: Databases): Promise<HiddenReasoning> {
+  const hiddenReasoning = new HiddenReasoning(() => performance.now(), {
+    read: () => readReasoningSamples(jobs),
+    add: (source, value) => addReasoningSample(jobs, source, value, samplesMax),
+    onError: (error) => log.warn({ err: error }, 'a sample of hidden reasoning could not be stored'),
+  })
+  const load = () =>
+    hiddenReasoning
+      .load()
+      .catch((error: unknown) => log.warn({ err: error }, 'the samples of hidden reasoning could not be read'))
+  await load()
+  const timer = setInterval(load, reloadMs).unref()
+  stack.defer(() => clearInterval(timer))
+  return hiddenReasoning
 }
 
 export type ServingNode = {

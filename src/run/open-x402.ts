@@ -100,10 +100,13 @@ function refuseOtherTerms({ log }: StartContext, { usdc, gatewayWallet }: Signin
 
 /** Wallets cannot pay on this machine. */
 class WalletsUnavailableError extends ServiceError {
-  readonly code = 'settlement_delayed'
   constructor(reason: string) {
-    super(`Payments over x402 are not available: ${reason}. Nothing was paid. API keys work at /v1.`, {
-      retryAfterMs: 30_000,
-    })
+    super(
+      'settlement_delayed',
+      `Payments over x402 are not available: ${reason}. Nothing was paid. API keys work at /v1.`,
+      {
+        retryAfterMs: 30_000,
+      },
+    )
   }
 }

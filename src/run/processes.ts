@@ -65,7 +65,11 @@ export async function startSandbox(context: StartContext): Promise<SandboxReady 
           }
         : undefined,
       search: needs.search ? { port: previous?.search?.port ?? 0 } : undefined,
-      chain: gatewayOperator && { port: previous?.chain?.port ?? 0, gatewayOperator },
+      chain: gatewayOperator && {
+        port: previous?.chain?.port ?? 0,
+        gatewayOperator,
+        isPublic: config.sandboxPublicRpc,
+      },
     }),
     onRestart: (exit) => log.warn({ exit }, 'the sandbox process exited; restarting it'),
   })
@@ -257,6 +261,7 @@ async function startSettlement(
       databaseUrl: databases.url,
       publicUrl,
       rpcUrl: endpoints.rpcUrl,
+      depositLogs: config.chain?.depositLogs,
       gatewayUrl: endpoints.gatewayUrl,
       gatewayToken: endpoints.gatewayToken,
       terms: endpoints.terms,

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { SandboxReady } from '../../sandbox/start.ts'
-import { InvalidConfigError } from '../config/setting-reader.ts'
+import { InvalidConfigError } from '../config/setting.ts'
 import { packageVersion } from '../process/package-version.ts'
 import { Router } from '../providers/router.ts'
 import type { RoutingTable } from '../providers/routes.ts'

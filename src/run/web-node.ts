@@ -3,8 +3,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { fileURLToPath } from 'node:url'
 import type { ChainServices } from '../api/chain-services.ts'
-import { CancelAllowance } from '../billing/cancel-allowance.ts'
-import { HiddenReasoning } from '../billing/hidden-reasoning.ts'
+import type { HiddenReasoning } from '../billing/hidden-reasoning.ts'
 import type { PriceList } from '../billing/price-list.ts'
 import type { AdmissionParts } from '../chat/admit.ts'
 import { Checkpoints } from '../chat/checkpoints.ts'
@@ -12,6 +11,7 @@ import type { ServingParts } from '../chat/complete-chat.ts'
 import { OpenRequests } from '../chat/open-requests.ts'
 import type { Retries } from '../chat/retries.ts'
 import { allowsLoopbackWebhooks, type Config } from '../config/config.ts'
+import { ServiceError } from '../errors.ts'
 import { BodyBudget } from '../http/body-budget.ts'
 import { Load } from '../http/load.ts'
 import type { MetricsPage, SharedPort } from '../http/metrics-page.ts'
@@ -20,7 +20,7 @@ import { connectionsMaxFor, listen, openServer } from '../http/server.ts'
 import { UnidentifiedCalls } from '../http/unidentified-calls.ts'
 import { UnpaidRequests } from '../http/unpaid-requests.ts'
 import { UnreadBodies } from '../http/unread-bodies.ts'
-import { answerMalformed, answerStarting, answerUnread, BegunAnswers, ExpectationError } from '../http/unrouted.ts'
+import { answerConnect, answerMalformed, answerStarting, answerUnread, BegunAnswers } from '../http/unrouted.ts'
 import { WastedConnections } from '../http/wasted-connections.ts'
 import { KeyFinder } from '../identity/key-finder.ts'
 import { readOperators } from '../identity/operators.ts'
@@ -59,6 +59,7 @@ export type NodeParts = {
   readonly router: Router
   readonly web: WebTools
   readonly retries: Retries
+  readonly hiddenReasoning: HiddenReasoning
   readonly chainServices: ChainServices
   /** Undefined where nothing is settled. */
   readonly money: SettlementEndpoints | undefined
@@ -104,8 +105,16 @@ export async function openPort({ config, stack }: StartContext): Promise<OpenedS
   const begun = new BegunAnswers()
   server.on('request', (incoming, outgoing) => begun.watch(incoming, outgoing))
   server.on('clientError', (error, socket) => answerMalformed({ publicUrl, begun }, error, socket))
+  server.on('connect', (_incoming, socket) => answerConnect({ publicUrl, begun }, socket))
   server.on('checkExpectation', ({ headers }, outgoing) =>
-    answerUnread(new ExpectationError(headers.expect), publicUrl, outgoing),
+    answerUnread(
+      new ServiceError(
+        'invalid_value',
+        `The Expect header is ${JSON.stringify(headers.expect?.slice(0, 100))}; only "100-continue" is supported. Leave it out.`,
+      ),
+      publicUrl,
+      outgoing,
+    ),
   )
   // A start that fails after this point closes the port and answers the requests that wait.
   stack.defer(() => {
@@ -173,10 +182,9 @@ function admissionParts(
 
 function servingParts(
   { config, log, stack }: StartContext,
-  { router, holds, web, observer, failpoint }: NodeParts,
+  { router, holds, web, observer, hiddenReasoning, failpoint }: NodeParts,
   { counter, openRequests }: SharedByRequests,
 ): ServingParts {
-  const hiddenReasoning = new HiddenReasoning()
   const checkpoints = new Checkpoints({
     holds,
     everyMs: config.checkpointMs,
@@ -186,7 +194,6 @@ function servingParts(
   const charging: ServingParts['charging'] = {
     countTokens: (texts, account) => counter.countPaid(texts, account),
     hiddenReasoning,
-    cancelAllowance: new CancelAllowance(now),
     onUncounted: (error, hold) =>
       log.error({ err: error, request_id: hold.requestId }, 'an answer could not be counted and was not charged'),
     onRefusedUsage: (usage, hold) =>

@@ -3,7 +3,12 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
+import { numberToHex } from 'viem'
 import { atEnd } from '../../test/support/at-end.ts'
+import { startLimitedChain, transferLog } from '../../test/support/limited-chain.ts'
+import { startRpcProxy } from '../../test/support/rpc-proxy.ts'
+import { virtualClock } from '../../test/support/virtual-clock.ts'
+import { ChainNode } from '../chain/node.ts'
 import type { Address } from '../signer/address.ts'
 import { openChain, refuseUnusableNode } from './chain.ts'
 
@@ -32,4 +37,68 @@ test('a node that is still syncing is retried; one that refuses is named, withou
     assert.doesNotMatch(error.message, /hunter/)
     return true
   })
+})
+
+test('a transfer that is logged twice counts once, by the log that the setting names', async (t) => {
+  const [to, usdc] = [address('7'), address('1')]
+  const node = await startRpcProxy(t, 'http://127.0.0.1:1')
+  const bySystem = transferLog({ to, block: 5 }, 0)
+  // A node that ignores the filter.
+  const logs = [bySystem, { ...bySystem, logIndex: '0x1', address: usdc, data: numberToHex(1n, { size: 32 }) }]
+  node.fault = async ({ method }) => ({ result: method === 'eth_getLogs' ? logs : '0x1' })
+  for (const depositLogs of ['system', 'token'] as const) {
+    const chain = await openChain({ rpcUrl: node.url, usdc, gatewayWallet: address('2'), depositLogs })
+    const { arrivals } = await chain.moneyIn([to], 1n, 9n)
+    const found = arrivals.map(({ amount, logIndex }) => [amount, logIndex])
+    assert.deepEqual(found, [[1n, depositLogs === 'system' ? 0 : 1]])
+  }
+})
+
+test('a public node with 10,000 accounts: deposits are seen in time, comparisons go on, and the limits are kept', async (t) => {
+  // An hour: SETTLEMENT_MINUTES=60.
+  const minutes = Number(process.env.SETTLEMENT_MINUTES ?? 6)
+  const clock = virtualClock(3)
+  const limited = await startLimitedChain(t, clock)
+  const node = new ChainNode(limited.url, { clock })
+  const accounts = Array.from({ length: 10_000 }, (_, index) => numberToHex(index + 1, { size: 20 }) as Address)
+  const [usdc, gatewayWallet] = [address('1'), address('2')]
+  const chain = await clock.only(() => openChain({ rpcUrl: limited.url, usdc, gatewayWallet, node }))
+  const every = async (ms: number, work: () => Promise<unknown>) => {
+    while (clock.now() < minutes * 60_000) {
+      await work()
+      // As setInterval does, whose turns do not overlap.
+      await clock.sleep(ms - (clock.now() % ms))
+    }
+    clock.leave()
+  }
+  const delaysMs: number[] = []
+  let [read, compared] = [0n, 0]
+  const paid: number[] = []
+  await Promise.all([
+    every(2_000, async () => {
+      const head = await chain.finalBlock()
+      if (head <= read) return
+      const { arrivals } = await chain.moneyIn(accounts, read + 1n, head)
+      delaysMs.push(...arrivals.map(({ block }) => clock.now() - Number(block) * 500))
+      read = head
+    }),
+    every(10_000, async () => {
+      const balances = await chain.gatewayBalances(accounts, await chain.finalBlock())
+      assert.equal(balances.length, accounts.length)
+      compared += 1
+    }),
+    // A customer pays every 37 s.
+    every(37_000, async () => {
+      paid.push(clock.now())
+      limited.pay(accounts[paid.length * 7]!, clock.now() + 250)
+    }),
+  ])
+  t.diagnostic(
+    `${limited.calls.length / minutes} calls a minute, ${limited.refused} refused, ${Math.max(...delaysMs)} ms until a deposit was seen`,
+  )
+  assert.ok(delaysMs.length >= paid.length - 1 && delaysMs.length <= paid.length)
+  assert.ok(Math.max(...delaysMs) <= 5_000, `${Math.max(...delaysMs)} ms`)
+  assert.ok(limited.calls.length <= minutes * 120 * 1.1, `${limited.calls.length} calls`)
+  assert.ok(limited.refused <= 2 + minutes / 30, `${limited.refused} refused`)
+  assert.ok(compared >= minutes * 4, `${compared} comparisons`)
 })

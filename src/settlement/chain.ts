@@ -1,7 +1,19 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { createPublicClient, custom, encodeFunctionData, type Hash, type Hex, parseAbi, parseAbiItem } from 'viem'
-import { JsonRpcClient } from '../chain/json-rpc.ts'
+import {
+  decodeEventLog,
+  encodeFunctionData,
+  type Hash,
+  type Hex,
+  pad,
+  parseAbi,
+  slice,
+  toEventSelector,
+  zeroAddress,
+} from 'viem'
 import type { ContractCall } from '../chain/lands-once.ts'
+import { ChainNode, type LogTopics, type RawLog } from '../chain/node.ts'
+import { rpcHostsOf } from '../chain/nodes.ts'
+import { readEach } from '../chain/read-each.ts'
 import { reasonOf, UnusableSettingError } from '../errors.ts'
 import type { Address } from '../signer/address.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
@@ -12,14 +24,21 @@ export type Chain = {
   readonly chainId: number
   /** The latest final block. */
   finalBlock(): Promise<bigint>
-  /** USDC transfers to these addresses from block `first` to block `last`, inclusive. */
-  arrivals(addresses: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainArrival[]>
+  /**
+   * USDC that reached these addresses from block `first` to block `last`, inclusive, and deposits into the gateway's contract for them:
+   * one call for both.
+   */
+  moneyIn(
+    addresses: readonly Address[],
+    first: bigint,
+    last: bigint,
+  ): Promise<{ readonly arrivals: readonly ChainArrival[]; readonly deposits: readonly ChainDeposit[] }>
   /** Deposits into the gateway's contract for these depositors. */
   deposits(depositors: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainDeposit[]>
   /** Withdrawals from the gateway's contract of these depositors. */
   withdrawals(depositors: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainWithdrawal[]>
   usdcBalance(address: Address): Promise<bigint>
-  /** Balances as of that block, in the order of the addresses; one call per hundred. Fails when the node does not have the block yet. */
+  /** Balances as of that block, in the order of the addresses. Fails when the node does not have the block yet. */
   usdcBalances(addresses: readonly Address[], block: bigint): Promise<readonly bigint[]>
   /** Total balances in the gateway's contract, including amounts that pending payments will move. */
   gatewayBalances(depositors: readonly Address[], block: bigint): Promise<readonly bigint[]>
@@ -33,6 +52,7 @@ export type Chain = {
 export type ChainArrival = {
   readonly to: Address
   readonly sender: Address
+  /** Without the dust below 0.000001 USDC of a native transfer, which stays at the address and counts in its balance. */
   readonly amount: bigint
   readonly block: bigint
   readonly logIndex: number
@@ -61,142 +81,147 @@ export type ChainWithdrawal = {
 }
 
 export type ChainOptions = {
+  /** One URL, or several separated by commas. */
   readonly rpcUrl: string
   readonly usdc: Address
   readonly gatewayWallet: Address
-  readonly timeoutMs?: number
+  /** Which log tells of USDC that arrives. */
+  readonly depositLogs?: DepositLogs | undefined
+  /** For a process that uses the chain in other ways too. */
+  readonly node?: ChainNode | undefined
 }
+
+/**
+ * `system`: Arc's system address logs every movement of USDC, also plain native transfers, with 18 decimals. `token`: on other chains the
+ * token's contract logs all transfers. Never both: Arc logs a transfer by the token's contract twice.
+ */
+export type DepositLogs = 'system' | 'token'
 
 export function chainOptions(endpoints: {
   readonly rpcUrl: string
+  readonly depositLogs?: DepositLogs | undefined
   readonly terms: Pick<SigningTerms, 'usdc' | 'gatewayWallet'>
 }): ChainOptions {
+  const { rpcUrl, depositLogs } = endpoints
   const { usdc, gatewayWallet } = endpoints.terms
-  return { rpcUrl: endpoints.rpcUrl, usdc: usdc.address, gatewayWallet }
+  return { rpcUrl, depositLogs, usdc: usdc.address, gatewayWallet }
 }
 
-const transferEvent = parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)')
-const depositedEvent = parseAbiItem(
-  'event Deposited(address indexed token, address indexed depositor, address indexed sender, uint256 value)',
-)
-/** Withdrawals: Circle's gateway emits this event, ours emits `InstantWithdrawal`. */
-const burnedEvent = parseAbiItem(
-  'event GatewayBurned(address indexed token, address indexed depositor, bytes32 indexed transferSpecHash, uint32 destinationDomain, bytes32 destinationRecipient, address signer, uint256 value, uint256 fee, uint256 fromAvailable, uint256 fromWithdrawing)',
-)
-const instantWithdrawalEvent = parseAbiItem(
-  'event InstantWithdrawal(address indexed token, address indexed depositor, bytes32 indexed transferSpecHash, address recipient, uint256 value, uint256 fromAvailable, uint256 fromWithdrawing)',
-)
+const systemAddress = '0xfffffffffffffffffffffffffffffffffffffffe' as Address
+const weiPerAtomic = 10n ** 12n
+
+/** Withdrawals: Circle's gateway emits `GatewayBurned`, ours emits `InstantWithdrawal`. */
 const abi = parseAbi([
+  'event Transfer(address indexed from, address indexed to, uint256 value)',
+  'event Deposited(address indexed token, address indexed depositor, address indexed sender, uint256 value)',
+  'event GatewayBurned(address indexed token, address indexed depositor, bytes32 indexed transferSpecHash, uint32 destinationDomain, bytes32 destinationRecipient, address signer, uint256 value, uint256 fee, uint256 fromAvailable, uint256 fromWithdrawing)',
+  'event InstantWithdrawal(address indexed token, address indexed depositor, bytes32 indexed transferSpecHash, address recipient, uint256 value, uint256 fromAvailable, uint256 fromWithdrawing)',
   'function balanceOf(address account) view returns (uint256)',
   'function authorizationState(address authorizer, bytes32 nonce) view returns (bool)',
   'function totalBalance(address token, address depositor) view returns (uint256)',
   'function depositWithAuthorization(address token, address from, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature)',
 ])
+const [transferTopic, depositedTopic, ...withdrawalTopics] = abi
+  .filter((item) => item.type === 'event')
+  .map((event) => toEventSelector(event))
 
-/** Addresses per log filter; nodes limit them. */
-const addressesMax = 500
-/** Balances per call. A deployless multicall sends them as init code, which is limited to 48 KiB. */
-const balancesMax = 100
-/** Deployless: needs no multicall contract on the chain. */
-const multicallOptions = { allowFailure: false, deployless: true, batchSize: 0 } as const
+/** Above this, the logs of all addresses are read and compared here: that is one call, instead of one for every group of addresses. */
+const addressesInFilterMax = 300
 const amountMax = 2n ** 63n - 1n
 
-type RpcCall = { readonly method: string; readonly params?: readonly unknown[] }
+type Range = { readonly first: bigint; readonly last: bigint }
 
-export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_000 }: ChainOptions): Promise<Chain> {
-  const rpc = new JsonRpcClient(rpcUrl, { timeoutMs })
-  const request = ({ method, params = [] }: RpcCall) => rpc.request(method, params)
-  const client = createPublicClient({ transport: custom({ request }, { retryCount: 2 }) })
-  const chainId = await client.getChainId()
+export async function openChain(options: ChainOptions): Promise<Chain> {
+  const { usdc, gatewayWallet, depositLogs = 'system', node = new ChainNode(options.rpcUrl) } = options
+  const chainId = await node.chainId()
+  const [emitter, weiPerUnit] =
+    depositLogs === 'system' ? ([systemAddress, weiPerAtomic] as const) : ([usdc, 1n] as const)
+  const balanceCall = encodeFunctionData({ abi, functionName: 'balanceOf', args: [zeroAddress] })
+  const totalCall = encodeFunctionData({ abi, functionName: 'totalBalance', args: [usdc, zeroAddress] })
+  const views = {
+    usdc: { contract: usdc, call: slice(balanceCall, 0, -32) },
+    gateway: { contract: gatewayWallet, call: slice(totalCall, 0, -32) },
+  }
 
-  const usdcBalanceOf = (account: Address) =>
-    ({ address: usdc, abi, functionName: 'balanceOf', args: [account] }) as const
-  const gatewayBalanceOf = (depositor: Address) =>
-    ({ address: gatewayWallet, abi, functionName: 'totalBalance', args: [usdc, depositor] }) as const
+  /** All these events name the address that they are about second. */
+  async function readLogs(
+    emitters: readonly Address[],
+    events: readonly Hex[],
+    addresses: readonly Address[],
+    { first, last }: Range,
+  ) {
+    if (addresses.length === 0) return []
+    const about: LogTopics =
+      addresses.length > addressesInFilterMax ? [] : [null, addresses.map((address) => pad(address))]
+    const wanted = new Set<string>(addresses)
+    const logs = await node.logs(emitters, first, last, [events, ...about])
+    return logs.filter(({ topics }) => events.includes(topics[0]!) && wanted.has(addressIn(topics[2])))
+  }
 
-  return {
-    chainId,
-    finalBlock: () => client.getBlockNumber({ cacheTime: 0 }),
-    async arrivals(addresses, first, last) {
-      const logs = await inGroups(addresses, addressesMax, (to) =>
-        client.getLogs({
-          address: usdc,
-          event: transferEvent,
-          args: { to },
-          fromBlock: first,
-          toBlock: last,
-          strict: true,
-        }),
-      )
-      return logs.filter(isAsked(usdc, first, last)).map(({ args, blockNumber, logIndex, transactionHash }) => ({
-        to: lower(args.to),
-        sender: lower(args.from),
-        amount: args.value,
-        block: blockNumber,
-        logIndex,
-        transactionHash,
-      }))
-    },
-    async deposits(depositors, first, last) {
-      const logs = await inGroups(depositors, addressesMax, (depositor) =>
-        client.getLogs({
-          address: gatewayWallet,
-          event: depositedEvent,
-          args: { token: usdc, depositor },
-          fromBlock: first,
-          toBlock: last,
-          strict: true,
-        }),
-      )
-      const asked = logs.filter(isAsked(gatewayWallet, first, last)).filter(({ args }) => lower(args.token) === usdc)
-      return asked.map(({ args, blockNumber, logIndex, transactionHash }) => ({
-        depositor: lower(args.depositor),
-        amount: args.value,
-        block: blockNumber,
-        logIndex,
-        transactionHash,
-      }))
-    },
-    async withdrawals(depositors, first, last) {
-      const range = { address: gatewayWallet, fromBlock: first, toBlock: last, strict: true } as const
-      const logs = await inGroups(depositors, addressesMax, async (depositor) => {
-        const args = { token: usdc, depositor }
-        const burned = await client.getLogs({ ...range, event: burnedEvent, args })
-        const instant = await client.getLogs({ ...range, event: instantWithdrawalEvent, args })
-        return [
-          ...burned.map((log) => ({ ...log, recipient: `0x${log.args.destinationRecipient.slice(26)}` })),
-          ...instant.map((log) => ({ ...log, recipient: log.args.recipient })),
-        ]
-      })
-      const asked = logs.filter(isAsked(gatewayWallet, first, last)).filter(({ args }) => lower(args.token) === usdc)
-      return asked.map(({ args, recipient, blockNumber, logIndex, transactionHash }) => ({
+  function readDeposit(log: RawLog): readonly ChainDeposit[] {
+    const { args } = decodeEventLog({ abi, eventName: 'Deposited', topics: topicsOf(log), data: log.data })
+    if (lower(args.token) !== usdc || args.value > amountMax) return []
+    return [{ depositor: lower(args.depositor), amount: args.value, ...placeOf(log) }]
+  }
+
+  function readArrival(log: RawLog): readonly ChainArrival[] {
+    const { args } = decodeEventLog({ abi, eventName: 'Transfer', topics: topicsOf(log), data: log.data })
+    const amount = args.value / weiPerUnit
+    // No such USDC exists.
+    if (amount > amountMax) return []
+    return [{ to: lower(args.to), sender: lower(args.from), amount, ...placeOf(log) }]
+  }
+
+  function readWithdrawal(log: RawLog): readonly ChainWithdrawal[] {
+    const { args, eventName } = decodeEventLog({ abi, topics: topicsOf(log), data: log.data })
+    if (eventName !== 'GatewayBurned' && eventName !== 'InstantWithdrawal') return []
+    if (lower(args.token) !== usdc || args.value > amountMax) return []
+    const recipient = 'recipient' in args ? args.recipient : `0x${args.destinationRecipient.slice(26)}`
+    return [
+      {
         depositor: lower(args.depositor),
         specHash: args.transferSpecHash,
         recipient: lower(recipient),
         value: args.value,
         fee: args.fromAvailable + args.fromWithdrawing - args.value,
-        block: blockNumber,
-        logIndex,
-        transactionHash,
-      }))
+        ...placeOf(log),
+      },
+    ]
+  }
+
+  return {
+    chainId,
+    finalBlock: () => node.height(),
+    async moneyIn(addresses, first, last) {
+      const events = [transferTopic!, depositedTopic!]
+      const logs = await readLogs([emitter, gatewayWallet], events, addresses, { first, last })
+      const of = (contract: Address, event: Hex) =>
+        logs.filter(({ address, topics }) => address === contract && topics[0] === event)
+      return {
+        arrivals: of(emitter, transferTopic!).flatMap(readArrival),
+        deposits: of(gatewayWallet, depositedTopic!).flatMap(readDeposit),
+      }
     },
-    usdcBalance: (address) => client.readContract(usdcBalanceOf(address)),
-    usdcBalances: (addresses, blockNumber) =>
-      readMany(
-        addresses,
-        (address) => client.readContract({ ...usdcBalanceOf(address), blockNumber }),
-        (group) => client.multicall({ ...multicallOptions, blockNumber, contracts: group.map(usdcBalanceOf) }),
-      ),
-    gatewayBalances: (depositors, blockNumber) =>
-      readMany(
-        depositors,
-        (depositor) => client.readContract({ ...gatewayBalanceOf(depositor), blockNumber }),
-        (group) => client.multicall({ ...multicallOptions, blockNumber, contracts: group.map(gatewayBalanceOf) }),
-      ),
-    isAuthorizationUsed: (authorizer, nonce) =>
-      client.readContract({ address: usdc, abi, functionName: 'authorizationState', args: [authorizer, nonce] }),
-    gasBalance: (address) => client.getBalance({ address }),
-    gasPrice: () => client.getGasPrice(),
+    async deposits(depositors, first, last) {
+      const logs = await readLogs([gatewayWallet], [depositedTopic!], depositors, { first, last })
+      return logs.flatMap(readDeposit)
+    },
+    async withdrawals(depositors, first, last) {
+      const logs = await readLogs([gatewayWallet], withdrawalTopics, depositors, { first, last })
+      return logs.flatMap(readWithdrawal)
+    },
+    async usdcBalance(address) {
+      const [balance] = await readEach(node, { ...views.usdc, addresses: [address], block: 'latest' })
+      return balance!
+    },
+    usdcBalances: (addresses, block) => readEach(node, { ...views.usdc, addresses, block }),
+    gatewayBalances: (addresses, block) => readEach(node, { ...views.gateway, addresses, block }),
+    async isAuthorizationUsed(authorizer, nonce) {
+      const data = encodeFunctionData({ abi, functionName: 'authorizationState', args: [authorizer, nonce] })
+      return BigInt(await node.call(usdc, data)) !== 0n
+    },
+    gasBalance: (address) => node.coinBalance(address),
+    gasPrice: () => node.gasPrice(),
   }
 }
 
@@ -216,7 +241,7 @@ export async function refuseUnusableNode<Result>(rpcUrl: string, ask: () => Prom
         await sleep(catchingUpPauseMs)
         continue
       }
-      const place = `${reasonOf(error, rpcUrl)} (${new URL(rpcUrl).host})`
+      const place = `${reasonOf(error, rpcUrl)} (${rpcHostsOf(rpcUrl)})`
       throw new UnusableSettingError('CHAIN_RPC_URL', place, 'Check the URL and its key.', error)
     }
   }
@@ -250,43 +275,16 @@ export function depositCall(
   return { to: gatewayWallet, data, gas: depositGasMax }
 }
 
-async function inGroups<Result>(
-  addresses: readonly Address[],
-  groupMax: number,
-  read: (group: Address[]) => Promise<readonly Result[]>,
-): Promise<Result[]> {
-  const results: Result[] = []
-  for (let start = 0; start < addresses.length; start += groupMax) {
-    results.push(...(await read(addresses.slice(start, start + groupMax))))
-  }
-  return results
+function placeOf({ block, index, transactionHash }: RawLog) {
+  return { block, logIndex: index, transactionHash }
 }
 
-/** Reads balances in groups, or one by one when the node refuses the group call. An unreachable node fails at the first. */
-function readMany(
-  addresses: readonly Address[],
-  readOne: (address: Address) => Promise<bigint>,
-  // Both views return a uint256 (see the ABI above).
-  readGroup: (group: Address[]) => Promise<readonly unknown[]>,
-): Promise<readonly bigint[]> {
-  return inGroups(addresses, balancesMax, (group) =>
-    (readGroup(group) as Promise<readonly bigint[]>).catch(async () => {
-      const balances: bigint[] = []
-      for (const address of group) balances.push(await readOne(address))
-      return balances
-    }),
-  )
+function topicsOf({ topics }: RawLog): [Hex, ...Hex[]] {
+  return [...topics] as [Hex, ...Hex[]]
 }
 
-type Log = { readonly address: string; readonly blockNumber: bigint; readonly args: { readonly value: bigint } }
-
-/**
- * Nodes may return more logs than requested: Arc emits a second log for every transfer, with other decimals, and some nodes ignore
- * filters. Amounts beyond a bigint column are dropped: no such USDC exists.
- */
-function isAsked(emitter: Address, first: bigint, last: bigint): (log: Log) => boolean {
-  return ({ address, blockNumber, args }) =>
-    lower(address) === emitter && blockNumber >= first && blockNumber <= last && args.value <= amountMax
+function addressIn(topic: Hex | undefined): string {
+  return topic === undefined ? '' : `0x${topic.slice(26)}`
 }
 
 function lower(address: string): Address {

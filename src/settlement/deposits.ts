@@ -100,10 +100,15 @@ export async function watchDeposits(parts: DepositParts): Promise<number> {
       (list) => new Map(list.map((account) => [account.address, account])),
     ))
   const cursors = await readCursors(parts.database, depositCursors)
-  const [arrivals, deposits] = [cursors.get('arrivals') ?? -1n, cursors.get('deposits') ?? -1n]
-  await follow(parts, 'arrivals', [arrivals, head], async (first, last) =>
-    noteArrivals(parts, await accounts(), first, last),
-  )
+  const arrivals = cursors.get('arrivals') ?? -1n
+  let deposits = cursors.get('deposits') ?? -1n
+  await follow(parts, 'arrivals', [arrivals, head], async (first, last) => {
+    const { deposits: made } = await noteMoneyIn(parts, await accounts(), first, last)
+    // Nothing to credit in these blocks: they need not be read again when the gateway has processed them.
+    if (made.length > 0 || deposits < first - 1n) return
+    await moveCursor(parts.database, 'deposits', last)
+    deposits = last
+  })
   if (deposits >= head) {
     if (parts.minesOnDemand === true) await confirmCursors(parts.database, depositCursors, confirmedMs)
     return 0
@@ -134,11 +139,13 @@ async function follow(
 
 type Accounts = ReadonlyMap<string, DepositAccount>
 
-async function noteArrivals({ database, chain }: DepositParts, accounts: Accounts, first: bigint, last: bigint) {
-  for (const { to, ...arrival } of await chain.arrivals([...accounts.keys()] as Address[], first, last)) {
+async function noteMoneyIn({ database, chain }: DepositParts, accounts: Accounts, first: bigint, last: bigint) {
+  const found = await chain.moneyIn([...accounts.keys()] as Address[], first, last)
+  for (const { to, ...arrival } of found.arrivals) {
     const account = accounts.get(to)
     if (account !== undefined && arrival.amount > 0n) await recordArrival(database, { account, ...arrival })
   }
+  return found
 }
 
 async function creditDeposits(
@@ -209,7 +216,9 @@ export async function reconcileArrivals(parts: DepositParts): Promise<void> {
   if (block - known > blocksMax) return
   const listed = await listDepositAccounts(database)
   const byAddress = new Map(listed.map((account) => [account.address, account]))
-  await follow(parts, 'arrivals', [known, block], (first, last) => noteArrivals(parts, byAddress, first, last))
+  await follow(parts, 'arrivals', [known, block], async (first, last) => {
+    await noteMoneyIn(parts, byAddress, first, last)
+  })
   const accounts = listed.filter(({ id }) => !open.has(id))
   const balances = await parts.chain.usdcBalances(
     accounts.map(({ address }) => address as Address),

@@ -64,7 +64,13 @@ export class Funds {
       if (!(error instanceof SigningRefusedError)) throw error
       if (error.reason === 'bad_owner') throw new BadOwnerAddressError(text)
       if (error.reason === 'owner_pending' || error.reason === 'owner_too_often') {
-        throw new OwnerChangeRefusedError(error.message)
+        throw new ServiceError(
+          'invalid_value',
+          `The withdrawal address cannot be changed now: ${error.message}. You can go back to the previous address.`,
+          {
+            param: 'address',
+          },
+        )
       }
       throw error
     }
@@ -79,7 +85,8 @@ export class Funds {
     amount: Usdc,
     alongside?: (connection: Connection) => Promise<void>,
   ): Promise<Withdrawal> {
-    if (amount <= 0n) throw new EmptyWithdrawalError()
+    if (amount <= 0n)
+      throw new ServiceError('invalid_value', 'A withdrawal needs an amount above 0 USDC.', { param: 'amount' })
     const stored = await findWithdrawal(this.#parts.database, account.partition, account.id, id)
     if (stored?.amount === amount) return stored
     const [row] = await this.#parts.database.query<{
@@ -92,8 +99,20 @@ export class Funds {
       [account.partition, account.id],
     )
     if (row?.owner_address == null) throw new NoOwnerAddressError()
-    if (row.usable !== true) throw new OwnerAddressTooNewError(row.from)
-    if (amount > payOutMax) throw new WithdrawalAboveMostError(amount)
+    if (row.usable !== true)
+      throw new ServiceError(
+        'invalid_value',
+        `The withdrawal address is new and takes effect at ${row.from.toISOString()}. Nothing was withdrawn.`,
+        {
+          param: 'address',
+        },
+      )
+    if (amount > payOutMax)
+      throw new ServiceError(
+        'invalid_value',
+        `${format(amount)} USDC cannot be withdrawn in one go: the maximum is ${format(fromAtomic(payOutMax))} USDC. Withdraw it in parts.`,
+        { param: 'amount' },
+      )
     const { database, withdrawalMin } = this.#parts
     const request = {
       partition: account.partition,
@@ -118,55 +137,17 @@ async function hasMoney(database: Database, { partition, id }: OwnedAccount): Pr
 }
 
 export class BadOwnerAddressError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor(text: string) {
     super(
+      'invalid_value',
       `${text.slice(0, 60)} cannot receive withdrawals. Use your own address: 0x and 40 hex digits with a valid checksum, not zero, the token, the gateway or a deposit address.`,
       { param: 'address' },
     )
   }
 }
 
-export class EmptyWithdrawalError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super('A withdrawal needs an amount above 0 USDC.', { param: 'amount' })
-  }
-}
-
-/** Above the signer's limit: it would never be signed. */
-export class WithdrawalAboveMostError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor(amount: Usdc) {
-    super(
-      `${format(amount)} USDC cannot be withdrawn in one go: the maximum is ${format(fromAtomic(payOutMax))} USDC. Withdraw it in parts.`,
-      { param: 'amount' },
-    )
-  }
-}
-
 export class NoOwnerAddressError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor() {
-    super('No withdrawal address is registered yet. Register one first.', { param: 'address' })
-  }
-}
-
-export class OwnerAddressTooNewError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor(usableFrom: Date) {
-    super(`The withdrawal address is new and takes effect at ${usableFrom.toISOString()}. Nothing was withdrawn.`, {
-      param: 'address',
-    })
-  }
-}
-
-/** The signer refused the change. */
-export class OwnerChangeRefusedError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor(reason: string) {
-    super(`The withdrawal address cannot be changed now: ${reason}. You can go back to the previous address.`, {
-      param: 'address',
-    })
+    super('invalid_value', 'No withdrawal address is registered yet. Register one first.', { param: 'address' })
   }
 }

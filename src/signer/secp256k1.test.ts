@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
-import { randomBytes } from 'node:crypto'
+import { createHash, randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import wycheproof from './__fixtures__/wycheproof-secp256k1.json' with { type: 'json' }
+import { keccak256 } from './keccak.ts'
 import { addressOfKey, isPrivateKey, recoverAddress, signDigest } from './secp256k1.ts'
 
 const order = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n
@@ -56,4 +58,16 @@ test('a signature with any one byte changed is not the signer’s', () => {
     }),
   )
   assert.notEqual(recoverAddress(randomBytes(32), signature), signer)
+})
+
+test('signatures of Wycheproof recover their signer exactly if they are valid and have a low s', () => {
+  for (const { key: publicKey, tests } of wycheproof.groups) {
+    const signer = `0x${keccak256(Buffer.from(publicKey, 'hex').subarray(1)).toString('hex', 12)}`
+    for (const { id, comment, msg, sig, result } of tests) {
+      const signed = createHash('sha256').update(Buffer.from(msg, 'hex')).digest()
+      const isRecovered = ['1b', '1c'].some((v) => recoverAddress(signed, `0x${sig}${v}`) === signer)
+      const hasLowS = sig.length === 128 && BigInt(`0x${sig.slice(64)}`) <= order / 2n
+      assert.equal(isRecovered, result === 'valid' && hasLowS, `${id} ${comment}`)
+    }
+  }
 })

@@ -9,6 +9,7 @@ import { text } from 'node:stream/consumers'
 import { type TestContext, test } from 'node:test'
 import fc from 'fast-check'
 import { atEnd } from '../../test/support/at-end.ts'
+import { exampleCount, seedOf } from '../../test/support/examples.ts'
 import { accountsOfRequests, offPolicyRequest } from '../../test/support/off-policy-requests.ts'
 import {
   createCustodian,
@@ -104,13 +105,18 @@ test('a signer that hangs is given up after the wait, and asked again when it is
 test('of thousands of requests against the policy sent to its socket the signer signs none', async (t) => {
   const { dataDir, signer } = await startSigner(t)
   for (const id of accountsOfRequests) await signer.registerOwner(id, ownerAddress, true)
-  const socket = await openSocket(t, dataDir)
-  const seed = Number(process.env.TEST_SEED ?? 1)
-  const requests = fc.sample(offPolicyRequest, { numRuns: 64 * batchMax, seed })
-  socket.write(batchLines(requests))
-  const answer = await readBatches(socket, 64)
-  assert.equal(answer.match(/"refusal"/g)?.length, requests.length, `seed ${seed}`)
-  assert.doesNotMatch(answer, /signature|[0-9a-f]{128}/, `seed ${seed}`)
+  // SIGNER_BATCHES=31250 for a million requests, TEST_SEED to repeat a run.
+  const batches = 64
+  const rounds = Math.ceil(exampleCount('SIGNER_BATCHES', { short: batches, full: batches }) / batches)
+  const firstSeed = seedOf('TEST_SEED')
+  for (let seed = firstSeed; seed < firstSeed + rounds; seed += 1) {
+    const requests = fc.sample(offPolicyRequest, { numRuns: batches * batchMax, seed })
+    const socket = await openSocket(t, dataDir)
+    socket.write(batchLines(requests))
+    const answer = await readBatches(socket, batches)
+    assert.equal(answer.match(/"refusal"/g)?.length, requests.length, `seed ${seed}`)
+    assert.doesNotMatch(answer, /signature|[0-9a-f]{128}/, `seed ${seed}`)
+  }
   const [outcome] = await signer.signEach(authorizations(1))
   assert.ok(outcome !== undefined && 'signature' in outcome)
 })

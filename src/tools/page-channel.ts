@@ -51,8 +51,8 @@ export function answerBytesMax({ charactersMax }: ReadQuestion): number {
   return 6 * (charactersMax + titleCharactersMax) + 1_000
 }
 
-/** Runs in the child. Answers one question at a time until standard input closes, which happens when the service stops or dies. */
-export function answerQuestions(parser: PageParser): void {
+/** Runs in the child. Answers one question. Ends when standard input closes, which happens when the service stops or dies. */
+export function answerQuestion(parser: PageParser): void {
   // The permission model does not cover signals, and the child runs as the same user as the service: it could kill the service.
   for (const name of ['kill', '_kill']) Reflect.deleteProperty(process, name)
   const { stdin, stdout } = process
@@ -60,28 +60,21 @@ export function answerQuestions(parser: PageParser): void {
   // Standard output carries answers only.
   globalThis.console = new console.Console(process.stderr)
   let head = Buffer.alloc(0)
-  let header: Header | undefined
-  let body = new Uint8Array(0)
+  let question: ReadQuestion | undefined
   let received = 0
-  const receive = (bytes: Uint8Array) => {
-    body.set(bytes, received)
+  const receive = (asked: ReadQuestion, bytes: Uint8Array) => {
+    asked.body.set(bytes, received)
     received += bytes.byteLength
-    if (header === undefined || received < header.bodyBytes) return
-    const question = { ...header, body }
-    header = undefined
-    received = 0
-    void answer(parser, question, send)
+    if (received === asked.body.byteLength) void answer(parser, asked, send)
   }
   stdin.on('data', (chunk: Buffer) => {
-    if (header !== undefined) return receive(chunk)
+    if (question !== undefined) return receive(question, chunk)
     head = Buffer.concat([head, chunk])
     const end = head.indexOf(newline)
     if (end === -1) return
-    header = JSON.parse(head.toString('utf8', 0, end)) as Header
-    body = new Uint8Array(header.bodyBytes)
-    const rest = head.subarray(end + 1)
-    head = Buffer.alloc(0)
-    receive(rest)
+    const { bodyBytes, ...header } = JSON.parse(head.toString('utf8', 0, end)) as Header
+    question = { ...header, body: new Uint8Array(bodyBytes) }
+    receive(question, head.subarray(end + 1))
   })
   stdin.on('end', () => process.exit())
   stdout.on('error', () => process.exit())

@@ -24,9 +24,9 @@ const processBytes = 128 * 1024 * 1024
 const mebibyte = 1024 * 1024
 
 /**
- * A child process that parses one page at a time. The pipes of standard input and output are its only connections to the service.
+ * A child process that parses one page and ends. The pipes of standard input and output are its only connections to the service.
  * The permission model denies it network, sockets, files, processes, threads and addons, and its environment is empty. A page that
- * exploits the parser therefore reaches no secret.
+ * exploits the parser therefore reaches no secret, and no page of another customer: no process reads a second one.
  */
 export class PageProcess {
   readonly #limits: PageProcessLimits
@@ -55,10 +55,11 @@ export class PageProcess {
     this.#child.on('error', exit)
     // With too many open files the child has no pipes, the error comes later as an event, and `kill` would kill our process group.
     if (this.#child.pid === undefined) throw new Error('The process that parses pages could not be started.')
-    // Output without a question: the child no longer runs our code as intended.
+    // Output without a question: the child does not run our code as intended.
     this.#onOutput = () => this.kill()
     this.#child.stdout.on('data', (chunk: Buffer) => this.#onOutput(chunk))
     this.#child.stdin.on('error', () => {})
+    this.#keepAlive(false)
   }
 
   /** Resolves once the process has exited. */
@@ -66,23 +67,22 @@ export class PageProcess {
     return this.#exited.promise
   }
 
-  /** False from `kill` on, even while the process is still running. */
+  /** False from `kill` on, even while the process is still running. Every process is killed after its page. */
   get isUsable(): boolean {
     return !this.#isKilled && !this.#hasExited
   }
 
   kill(): void {
-    // The process was unreferenced while idle; the event loop must stay alive until `exited`.
+    // An unused process is unreferenced; the event loop must stay alive until `exited`.
     this.#child.ref()
     this.#isKilled = true
     this.#child.kill('SIGKILL')
   }
 
-  /** Returns undefined when the process exited or was killed at a limit. */
+  /** Asks once, and ends the process. Returns undefined when the process exited or was killed at a limit. */
   async ask(question: ReadQuestion): Promise<Exclude<ReadAnswer, { reading: true }> | undefined> {
     this.#keepAlive(true)
     const stopped = new AbortController()
-    const idle = this.#onOutput
     let limit = setTimeout(() => this.kill(), this.#limits.startMsMax)
     let isReading = false
     const answered = Promise.withResolvers<Exclude<ReadAnswer, { reading: true }>>()
@@ -104,12 +104,11 @@ export class PageProcess {
     const answer = await Promise.race([answered.promise, this.exited.then(() => undefined)])
     clearTimeout(limit)
     stopped.abort()
-    this.#onOutput = idle
-    this.#keepAlive(false)
+    this.kill()
     return answer
   }
 
-  /** An idle child must not keep the service's event loop alive. */
+  /** An unused child must not keep the service's event loop alive. */
   #keepAlive(isNeeded: boolean): void {
     for (const part of [this.#child, this.#child.stdin, this.#child.stdout] as unknown as NodeJS.Timeout[]) {
       if (isNeeded) part.ref()

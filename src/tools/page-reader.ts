@@ -34,15 +34,15 @@ export function createPageReader(limits: PageReaderLimits = pageReaderLimits, mo
 }
 
 /**
- * Parses pages in sandboxed child processes (`PageProcess`). A page that exceeds its time or memory costs only its own process; the
- * next page gets a new one. One account may use all processes while no other account needs one: another account then waits for at
- * most one page.
+ * Parses pages in sandboxed child processes (`PageProcess`), each page in one of its own: a page may take over its parser, and must not
+ * answer for the page of another customer. Places without a page have a started, unused process, so that a page seldom waits for a
+ * start. One account may use all processes while no other account needs one: another account then waits for at most one page.
  */
 class PageProcesses implements PageReader {
   readonly #limits: PageReaderLimits
   readonly #module: URL
   readonly #processLimit: FairConcurrencyLimit
-  readonly #idle = new Set<PageProcess>()
+  readonly #unused = new Set<PageProcess>()
   readonly #all = new Set<PageProcess>()
   readonly #closed = new AbortController()
 
@@ -80,18 +80,27 @@ class PageProcesses implements PageReader {
     )
   }
 
-  /** The turn lasts until the process is idle or has exited, even if the caller no longer waits. */
+  /** The turn lasts until the process has exited, even if the caller no longer waits. */
   async #read(question: ReadQuestion, turn: Disposable, stopped: AbortSignal): Promise<ReadPage> {
     using _turn = turn
     // It may have aborted after the turn was granted.
     stopped.throwIfAborted()
-    const child = [...this.#idle].find(({ isUsable }) => isUsable) ?? this.#start()
-    this.#idle.delete(child)
+    const child = [...this.#unused].find(({ isUsable }) => isUsable) ?? this.#start()
+    this.#unused.delete(child)
     const answer = await child.ask(question)
-    if (child.isUsable) this.#idle.add(child)
-    else await child.exited
+    await child.exited
+    this.#startUnused()
     if (answer === undefined || !('page' in answer)) throw new UnreadablePageError(answer?.problem)
     return answer.page
+  }
+
+  /** Fills the free places. Only after a page: an installation that reads none runs no process, and one that cannot start is not repeated. */
+  #startUnused(): void {
+    try {
+      while (this.#all.size < this.#limits.processesMax && !this.#closed.signal.aborted) this.#unused.add(this.#start())
+    } catch {
+      // The next page tries again, and reports the error.
+    }
   }
 
   #start(): PageProcess {
@@ -99,7 +108,7 @@ class PageProcesses implements PageReader {
     this.#all.add(child)
     void child.exited.then(() => {
       this.#all.delete(child)
-      this.#idle.delete(child)
+      this.#unused.delete(child)
     })
     return child
   }

@@ -1,6 +1,6 @@
 import { decodeText } from './charset.ts'
 import { htmlToMarkdown } from './html-to-markdown.ts'
-import { answerQuestions, type ReadPage, type ReadQuestion, titleCharactersMax } from './page-channel.ts'
+import { answerQuestion, type ReadPage, type ReadQuestion, titleCharactersMax } from './page-channel.ts'
 import type { PageKind } from './page-kind.ts'
 
 // Main module of the child processes that parse untrusted pages. page-reader.ts starts them.
@@ -10,7 +10,7 @@ type Parsed = { readonly title: string | undefined; readonly text: string; reado
 /** Only this much of a longer page is parsed. It exceeds what a model is given to read, and its tree fits the heap. */
 const htmlCharactersMax = 1_500_000
 
-answerQuestions(async (kind) => {
+answerQuestion(async (kind) => {
   const parse = await parserOf(kind)
   return async (question) => cut(await parse(question), question.charactersMax)
 })

@@ -4,7 +4,7 @@ import { type ErrorContext, errorResponse } from '../http/error-response.ts'
 import { sendJson } from '../http/send.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
 import { digits } from '../ledger/request-id.ts'
-import { fromAtomic } from '../money/usdc.ts'
+import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
 import { BufferedAnswer } from './buffered-answer.ts'
 import {
   type CompletionHead,
@@ -20,7 +20,8 @@ export type ChatAnswer = {
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
   /** `headers` are sent if the headers were not sent yet. */
   succeed(end: AnswerEnd, headers?: Readonly<Record<string, string>>): void
-  fail(error: unknown): void
+  /** `charged`: rounds and searches before the failure; default: nothing. */
+  fail(error: unknown, charged?: Usdc): void
   /** The client has disconnected: nothing more is sent. */
   abandon(): void
 }
@@ -98,9 +99,9 @@ function bufferedAnswer(head: AttemptHead, outgoing: ServerResponse, options: An
       })
       answer.end(200, body, { 'x-router-charged-usdc': end.charged.toString(), ...headers })
     },
-    fail(error) {
+    fail(error, charged = zero) {
       const response = errorResponse(error, options)
-      answer.end(response.status, response.body, { ...response.headers, 'x-router-charged-usdc': '0' })
+      answer.end(response.status, response.body, { ...response.headers, 'x-router-charged-usdc': charged.toString() })
     },
     abandon: () => answer.abandon(),
   }

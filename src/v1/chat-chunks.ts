@@ -176,7 +176,11 @@ export function createMessageAssembler(): MessageAssembler {
   let wasCut = false
 
   function addOne(event: ChatEvent): void {
-    if ('text' in event && (characters += event.text.length) > messageCharactersMax) throw new AnswerTooLongError()
+    if ('text' in event && (characters += event.text.length) > messageCharactersMax)
+      throw new ServiceError(
+        'upstream_error',
+        `The answer is longer than ${messageCharactersMax} characters, the limit for buffered answers. Use stream: true.`,
+      )
     if (event.type === 'tool-call') calls[event.index] = { id: event.id, name: event.name, pieces: [] }
     else if (event.type === 'tool-arguments') calls[event.index]?.pieces.push(event.text)
     else if (event.type === 'annotation' && annotations.length < annotationsMax) annotations.push(event.annotation)
@@ -249,15 +253,5 @@ function messageBody({ text, refusal, reasoning, toolCalls, annotations }: Assem
       })),
     }),
     ...(annotations.length > 0 && { annotations: annotations.map(citation) }),
-  }
-}
-
-/** Bounds memory: an upstream might never stop writing. */
-export class AnswerTooLongError extends ServiceError {
-  readonly code = 'upstream_error'
-  constructor() {
-    super(
-      `The answer is longer than ${messageCharactersMax} characters, the limit for buffered answers. Use stream: true.`,
-    )
   }
 }

@@ -34,6 +34,7 @@ import { type Holds, KeyChangedError } from '../ledger/holds.ts'
 import { createRequestId, formatRequestId, type RequestId } from '../ledger/request-id.ts'
 import type { RequestWatch } from '../observe/request-watch.ts'
 import type { Failpoint } from '../process/failpoints.ts'
+import { isCustomersFault } from '../providers/upstream-errors.ts'
 import { type AnswerForm, type ChatAnswer, openAnswer } from './chat-answer.ts'
 
 export type ChatRouteServices = {
@@ -183,11 +184,11 @@ async function serve(exchange: Exchange, opening: ChatOpening, request: ServedRe
   const clientSignal = disconnectSignal(exchange.outgoing, request)
   const prepared = await prepare(exchange, opening, { request, clientSignal })
   // The signal does not tell it when the client has left before.
-  const stopped = new Promise<void>((resolve) => {
+  const stopped = new Promise<ServiceError>((resolve) => {
     const { stop } = request
     request.stop = (reason) => {
       stop(reason)
-      resolve()
+      resolve(reason)
     }
   })
   if ('admitted' in prepared) await answerAdmitted(exchange, prepared, { clientSignal, stopped })
@@ -328,9 +329,9 @@ async function answerRetry(
 async function answerAdmitted(
   exchange: Exchange,
   { admitted, own }: PaidRequest,
-  { clientSignal, stopped }: { readonly clientSignal: AbortSignal; readonly stopped: Promise<void> },
+  { clientSignal, stopped }: { readonly clientSignal: AbortSignal; readonly stopped: Promise<unknown> },
 ): Promise<void> {
-  const { services, outgoing } = exchange
+  const { services, outgoing, undecided } = exchange
   const head = {
     requestId: admitted.requestId,
     model: admitted.model.id,
@@ -346,6 +347,7 @@ async function answerAdmitted(
   try {
     const completion = await completeChat(services.serving, admitted, {
       ...audienceOf(answer, own, clientSignal, admitted.chat.stream),
+      stopped,
       async unheard() {
         // Also after the client has left, its retry can get the answer: until the service stops.
         if (own.attempt?.recorder.events !== undefined) await stopped
@@ -362,10 +364,12 @@ async function answerAdmitted(
       services.failpoint('before_last_frame')
       answer.succeed(completion.end, { 'server-timing': admitted.watch.serverTiming })
     } else if (completion.status === 'failed') {
-      services.onError(completion.failure, formatRequestId(admitted.requestId))
-      // Before its headers are sent, a failure is a plain error response, which SDKs retry. Nothing was delivered or charged.
+      // Not an error of the service. The observer has logged it.
+      if (isCustomersFault(completion.failure)) undecided?.refusedByModel(completion.failure)
+      else services.onError(completion.failure, formatRequestId(admitted.requestId))
+      // Before its headers are sent, a failure is a plain error response, which SDKs retry. Nothing was delivered.
       if (isRepeatable(completion.failure) && !outgoing.headersSent && !outgoing.destroyed) own.expectRetry()
-      answer.fail(completion.failure)
+      answer.fail(completion.failure, completion.charged)
     } else answer.abandon()
   } catch (error) {
     services.onError(error, formatRequestId(admitted.requestId))
@@ -387,7 +391,7 @@ function audienceOf(
   { attempt }: OwnAttempt,
   clientSignal: AbortSignal,
   isStream: boolean,
-): Omit<Audience, 'unheard'> {
+): Omit<Audience, 'unheard' | 'stopped'> {
   if (attempt === undefined) return { clientSignal, deliver: answer.deliver }
   const leave = () => attempt.leave(clientSignal.reason, isStream && attempt.recorder.bytes > 0)
   if (clientSignal.aborted) leave()

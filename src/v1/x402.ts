@@ -9,12 +9,13 @@ import { derivedId } from '../db/derived-id.ts'
 import { disconnectSignal } from '../http/disconnect.ts'
 import type { HonoBindings } from '../http/hono.ts'
 import { hasBody, readJsonBytes } from '../http/read-body.ts'
+import { readRetryHeaders } from '../http/retry-headers.ts'
 import { type Visitor, visitorOf } from '../http/visitor.ts'
 import { noOptions } from '../identity/key-options.ts'
 import { parseChatRequest } from '../inference/chat-request.ts'
 import { parseJsonBody } from '../inference/json-body.ts'
 import { readBalance } from '../ledger/balance.ts'
-import { listRefunds, type Refund, requestRefund } from '../ledger/refunds.ts'
+import { listRefunds, type Refund, requestRefund, transferGas } from '../ledger/refunds.ts'
 import { findWallet, type X402Wallet } from '../ledger/wallet-accounts.ts'
 import { isPaymentUsed } from '../ledger/x402-payments.ts'
 import { moneyFields } from '../money/money-fields.ts'
@@ -62,8 +63,12 @@ export async function createPaidCompletion(
       admission: { holds, refuseUnpaid: async () => {} },
       // Whoever has seen a used payment can send it again: the log is for what the wallet did.
       isLogged: isKnown && payment?.isUsed !== true,
-      // An unknown wallet that pays nothing has had no answer that a retry could get.
-      isRetriable: isKnown || payment !== undefined,
+      // A used payment is public on the chain: without a secret key, anyone could read the answer that it paid for. An unknown wallet
+      // that pays nothing has had no answer that a retry could get.
+      isRetriable:
+        payment?.isUsed === true
+          ? readRetryHeaders(incoming).idempotencyKey !== undefined
+          : isKnown || payment !== undefined,
       headers: () => holds.headers,
       errorFields: () => holds.errorFields,
     }
@@ -110,6 +115,7 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
         wallet: wallet.address,
         ...moneyFields({
           credit: max(zero, balance?.available ?? zero),
+          refundable: balance?.refundable ?? zero,
           held: balance?.held ?? zero,
           charged: balance?.charged ?? zero,
           paid: balance?.deposited ?? zero,
@@ -133,6 +139,7 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
         id,
         amount: amount === undefined ? undefined : parse(amount),
         min: withdrawalMin,
+        transferGas,
       }
       return json(renderRefund(await requestRefund(lookUps, order)) satisfies AnswerOf<typeof createRefund>, 202)
     }),

@@ -130,7 +130,11 @@ export async function sendTest(database: Database, endpoint: WebhookEndpoint): P
       `select count(*) as count from webhook_deliveries where partition = $1 and endpoint_id = $2 and state = 'waiting'`,
       [partition, id],
     )
-    if (row!.count >= BigInt(deliveriesPerEndpointMax)) throw new TooManyWaitingError()
+    if (row!.count >= BigInt(deliveriesPerEndpointMax))
+      throw new ServiceError(
+        'invalid_value',
+        `${deliveriesPerEndpointMax} events are waiting for this webhook endpoint. Wait until it accepts them.`,
+      )
     await connection.query(
       `insert into webhook_deliveries (partition, account_id, endpoint_id, event_id, type, data, event_at, state, due_at, created_at)
        values ($1, $2, $3, $4, $5, $6, $7, 'waiting', $7, $7)`,
@@ -154,7 +158,8 @@ async function makeDue(connection: Connection, { partition, id }: WebhookEndpoin
 }
 
 function refuseDisabled({ disabledAt }: WebhookEndpoint): void {
-  if (disabledAt !== undefined) throw new EndpointDisabledError()
+  if (disabledAt !== undefined)
+    throw new ServiceError('invalid_value', 'This webhook endpoint is disabled. Enable it first.')
 }
 
 /** Deletes deliveries older than four days, and all but the newest thousand of each endpoint. Waiting ones are kept for four days. */
@@ -216,19 +221,5 @@ export function readDelivery(row: DeliveryRow): Delivery {
     dueAt: row.due_at ?? undefined,
     attempts: row.attempts,
     createdAt: row.created_at,
-  }
-}
-
-class TooManyWaitingError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super(`${deliveriesPerEndpointMax} events are waiting for this webhook endpoint. Wait until it accepts them.`)
-  }
-}
-
-class EndpointDisabledError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super('This webhook endpoint is disabled. Enable it first.')
   }
 }

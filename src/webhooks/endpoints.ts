@@ -50,7 +50,11 @@ export async function createEndpoint(
   const { partition, accountId } = account
   await lockAccount(connection, account)
   const existing = await listEndpoints(connection, account)
-  if (existing.length >= endpointsPerAccountMax) throw new TooManyEndpointsError()
+  if (existing.length >= endpointsPerAccountMax)
+    throw new ServiceError(
+      'invalid_value',
+      `The account has ${endpointsPerAccountMax} webhook endpoints, which is the maximum. Remove one first.`,
+    )
   await connection.query(
     `insert into webhook_endpoints (partition, id, account_id, url, description, types, secret, sent_to, due_at)
      select $1, $2, $3, $4, $5, $6, $7, a.events, $8 from accounts a where a.partition = $1 and a.id = $3`,
@@ -159,7 +163,12 @@ export async function rotateSecret(
   const now = await readClock(connection)
   const before = { secret: row.secret, until: new Date(now.getTime() + overlapSeconds * 1_000) }
   const kept = overlapSeconds === 0 ? [] : [before, ...readEndpoint(row).oldSecrets.filter(({ until }) => until > now)]
-  if (kept.length > oldSecretsMax) throw new TooManyWebhookSecretsError()
+  if (kept.length > oldSecretsMax)
+    throw new ServiceError(
+      'invalid_value',
+      `This endpoint has ${oldSecretsMax} old secrets that still sign, which is the maximum. Rotate it without an overlap, which ends all of them now, or wait until one ends. Nothing was changed.`,
+      { param: 'overlap_seconds' },
+    )
   const secret = randomBytes(secretBytes)
   await connection.query(
     `update webhook_endpoints set secret = $3, old_secrets = $4::bytea[], old_secrets_until = $5::timestamptz[]
@@ -226,22 +235,5 @@ export function readEndpoint(row: EndpointRow): WebhookEndpoint {
     disabledAt: row.disabled_at ?? undefined,
     disabledReason: row.disabled_reason ?? undefined,
     failingSince: row.failing_since ?? undefined,
-  }
-}
-
-class TooManyWebhookSecretsError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super(
-      `This endpoint has ${oldSecretsMax} old secrets that still sign, which is the maximum. Rotate it without an overlap, which ends all of them now, or wait until one ends. Nothing was changed.`,
-      { param: 'overlap_seconds' },
-    )
-  }
-}
-
-class TooManyEndpointsError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor() {
-    super(`The account has ${endpointsPerAccountMax} webhook endpoints, which is the maximum. Remove one first.`)
   }
 }

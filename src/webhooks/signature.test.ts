@@ -19,6 +19,13 @@ test('signatures are those of the public library, in both directions', () => {
   assert.deepEqual(parseSecret(formatSecret(secret)), secret)
 })
 
+// The vector that all libraries of the specification share (github.com/standard-webhooks/standard-webhooks, MIT).
+test('the signature of the specification’s test vector is the expected one', () => {
+  const vector = { id: 'msg_p5jXN8AQM9LWM0D4loKWxJek', timestamp: 1614265330, body: '{"test": 2432232314}' }
+  const headers = signedHeaders([parseSecret('whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw')!], vector)
+  assert.equal(headers['webhook-signature'], 'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=')
+})
+
 test('a message is refused when its body, id, time or secret is not the signed one', () => {
   const headers = signedHeaders([secret], message)
   const forgeries = [

@@ -5,7 +5,14 @@ import type { HoldCall, HoldDecision, HoldRefusal, HoldRefusalCode } from '../le
 import type { Holds } from '../ledger/holds.ts'
 import { quoteHold } from '../ledger/quote-hold.ts'
 import { registerWallet, type X402Wallet } from '../ledger/wallet-accounts.ts'
-import { acceptedPayment, claimPayment, deleteRefusedPayment, type X402Payment } from '../ledger/x402-payments.ts'
+import {
+  acceptedPayment,
+  claimPayment,
+  declinePayment,
+  deleteRefusedPayment,
+  reopenPayment,
+  type X402Payment,
+} from '../ledger/x402-payments.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, max, type Usdc, zero } from '../money/usdc.ts'
 import type { Failpoint } from '../process/failpoints.ts'
@@ -46,6 +53,7 @@ export type WalletCaller = {
 export class PaidHolds {
   readonly #parts: PaidHoldsParts
   readonly #caller: WalletCaller
+  /** Of value 0 and without a transaction when credit covered the request. */
   #accepted: { readonly value: bigint; readonly gatewayId: string } | undefined
 
   constructor(parts: PaidHoldsParts, caller: WalletCaller) {
@@ -53,7 +61,7 @@ export class PaidHolds {
     this.#caller = caller
   }
 
-  /** The `PAYMENT-RESPONSE` header, once the payment was accepted. */
+  /** The `PAYMENT-RESPONSE` header, once the payment was accepted or credit made it unnecessary. */
   get headers(): Readonly<Record<string, string>> {
     if (this.#accepted === undefined) return {}
     const { value, gatewayId: transaction } = this.#accepted
@@ -64,7 +72,7 @@ export class PaidHolds {
 
   /** What an error says about an accepted payment. */
   get errorFields(): Readonly<Record<string, string>> {
-    if (this.#accepted === undefined) return {}
+    if (this.#accepted === undefined || this.#accepted.value === 0n) return {}
     const paid = fromAtomic(this.#accepted.value)
     return {
       ...moneyFields({ paid }),
@@ -96,7 +104,7 @@ export class PaidHolds {
 
   async #payAndHold(wallet: X402Wallet, { message, signature }: ReadPayment, call: HoldCall): Promise<HoldDecision> {
     const { database, holds, terms, failpoint } = this.#parts
-    const refusal = await this.#refusalBeforePaying(wallet, message.value, call)
+    const { refusal, isCovered } = await this.#checkBeforePaying(wallet, message.value, call)
     if (refusal !== undefined) return { refusal }
     const payment: X402Payment = {
       wallet,
@@ -111,6 +119,11 @@ export class PaidHolds {
     if (claim === 'used') throw new PaymentUsedError(terms)
     if (claim === 'taken') throw new PaymentUnknownError('Another request is using this payment.')
     failpoint('after_x402_claim')
+    // One that was claimed before may be at the gateway already.
+    if (isCovered && claim === 'claimed') {
+      const decision = await this.#spendInstead(payment, call)
+      if (decision !== undefined) return decision
+    }
     const gatewayId = await this.#submit(payment, { message, signature }, claim === 'reclaimed')
     failpoint('after_x402_settle')
     this.#accepted = { value: message.value, gatewayId }
@@ -121,8 +134,30 @@ export class PaidHolds {
     throw new PaymentUsedError(terms)
   }
 
+  /**
+   * Places the hold from credit, because each payment costs gas. The payment is used up all the same: it pays one request. Undefined: another
+   * request has spent the credit meanwhile, and the payment is claimed as before.
+   */
+  async #spendInstead(payment: X402Payment, call: HoldCall): Promise<HoldDecision | undefined> {
+    const { database, holds } = this.#parts
+    await declinePayment(database, payment)
+    const decision = await holds.place(call)
+    if (!('refusal' in decision)) {
+      this.#accepted = { value: 0n, gatewayId: '' }
+      return decision
+    }
+    await reopenPayment(database, payment)
+    if (decision.refusal.code === 'insufficient_balance') return undefined
+    await deleteRefusedPayment(database, payment)
+    return decision
+  }
+
   /** Every reason to refuse the hold that can be known now is checked before the money is taken. */
-  async #refusalBeforePaying(wallet: X402Wallet, value: bigint, { quote }: HoldCall): Promise<HoldRefusal | undefined> {
+  async #checkBeforePaying(
+    wallet: X402Wallet,
+    value: bigint,
+    { quote }: HoldCall,
+  ): Promise<{ readonly refusal?: HoldRefusal; readonly isCovered: boolean }> {
     const { database, inFlightCap: cap, terms } = this.#parts
     if (value > cap) {
       throw new PaymentInvalidError(
@@ -133,20 +168,21 @@ export class PaidHolds {
     }
     const { refusal, spendable, inFlight, limitLeft } = await quoteHold(database, wallet, quote, cap)
     const numbers = { spendable, inFlight, limitLeft }
-    if (quote > cap) return { ...numbers, code: 'quote_exceeds_cap' }
+    const refused = (code: HoldRefusalCode) => ({ refusal: { ...numbers, code }, isCovered: false })
+    if (quote > cap) return refused('quote_exceeds_cap')
     const credit = max(zero, spendable)
     // An account that does not exist yet has no key that could be valid.
     const isNew = !wallet.isKnown && refusal?.code === 'invalid_api_key'
     if (refusal !== undefined && refusal.code !== 'insufficient_balance' && !isNew) {
       await this.#refuseDisabled(wallet, refusal.code)
-      return refusal
+      return { refusal, isCovered: false }
     }
-    if (inFlight + quote > cap) return { ...numbers, code: 'in_flight_cap' }
+    if (inFlight + quote > cap) return refused('in_flight_cap')
     if (value + credit < quote) {
       const problem = `The payment is worth ${format(fromAtomic(value))} USDC, which is not enough; nothing was paid.`
       throw new PaymentRequiredError(terms, quote, credit, problem)
     }
-    return undefined
+    return { isCovered: refusal === undefined }
   }
 
   /** Throws when the holder has disabled the wallet's own key, or closed the account; says what helps. */
@@ -157,7 +193,7 @@ export class PaidHolds {
       ? 'The account of this wallet was closed. Pay with another wallet, or ask the operator to reopen the account.'
       : 'Requests of this wallet are switched off: the key "x402" of its account is disabled or has expired. Enable it in the dashboard.'
     const paid = this.#accepted === undefined ? 'Nothing was paid. ' : ''
-    throw new WalletDisabledError(`${problem} ${paid}Credit is still paid back with POST /x402/v1/refund.`)
+    throw new ServiceError('api_key_revoked', `${problem} ${paid}Credit is still paid back with POST /x402/v1/refund.`)
   }
 
   /** Returns the gateway's id of the payment. Throws when it was refused, or when its outcome is not known. */
@@ -216,16 +252,11 @@ class PaymentUsedError extends PaymentInvalidError {
   }
 }
 
-/** The wallet's own key does not work. */
-export class WalletDisabledError extends ServiceError {
-  readonly code = 'api_key_revoked'
-}
-
 /** The payment may have been accepted. A client that pays again loses nothing: an accepted payment becomes credit. */
 export class PaymentUnknownError extends ServiceError {
-  readonly code = 'payment_unknown'
   constructor(problem: string) {
     super(
+      'payment_unknown',
       `${problem} The outcome of this payment is not known yet. Send the same payment again in half a minute, or read GET /x402/v1/balance: an accepted payment becomes credit of the wallet.`,
     )
   }

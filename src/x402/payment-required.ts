@@ -1,4 +1,5 @@
 import { ServiceError } from '../errors.ts'
+import { refundRule } from '../ledger/refunds.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, type Usdc } from '../money/usdc.ts'
 import { encodeHeader } from './header.ts'
@@ -89,13 +90,13 @@ export function paymentRequired(
 
 /** The request is not paid for. */
 export class PaymentRequiredError extends ServiceError {
-  readonly code = 'payment_required'
   constructor(terms: X402Terms, quote: Usdc, credit: Usdc, problem?: string) {
     const amount = amountToPay(quote, credit)
     const least = amount + credit > quote ? ', the smallest payment,' : ''
     const covered = credit > 0n ? `; credit of this wallet covers ${format(credit)} USDC of it` : ''
     super(
-      `${problem === undefined ? '' : `${problem} `}This request may cost ${format(quote)} USDC${covered}. Pay ${format(amount)} USDC${least} over x402 (the PAYMENT-REQUIRED header says how). The unused part becomes credit.`,
+      'payment_required',
+      `${problem === undefined ? '' : `${problem} `}This request may cost ${format(quote)} USDC${covered}. Pay ${format(amount)} USDC${least} over x402 (the PAYMENT-REQUIRED header says how). The unused part becomes credit. ${refundRule}`,
       {
         extra: moneyFields({ quote, credit, amount }),
         headers: paymentRequired(terms, chatResource, amount, Date.now()),
@@ -106,9 +107,8 @@ export class PaymentRequiredError extends ServiceError {
 
 /** The caller must be known: the wallet signs in. */
 export class WalletRequiredError extends ServiceError {
-  readonly code = 'payment_required'
   constructor(terms: X402Terms, resource: Resource) {
-    super('Sign in with your wallet (x402 extension sign-in-with-x). No payment is needed.', {
+    super('payment_required', 'Sign in with your wallet (x402 extension sign-in-with-x). No payment is needed.', {
       headers: paymentRequired(terms, resource, 0n, Date.now()),
     })
   }

@@ -22,7 +22,7 @@ type Authorization = Record<'from' | 'to' | 'value' | 'validAfter' | 'validBefor
 const honest: Authorization = {
   from: payer,
   to: signing.seller,
-  value: '1500',
+  value: '2500',
   validAfter: String(nowSeconds - 600),
   validBefore: String(nowSeconds + 8 * 24 * 60 * 60),
   nonce: `0x${'0f'.repeat(32)}`,
@@ -65,7 +65,7 @@ function reasonFor(changes: Changes): string | undefined {
 
 test('a payment is read as its wallet signed it, whatever the case of its letters', () => {
   const { message, signature, identifier } = readPayment(headerOf(), terms, nowMs)
-  assert.deepEqual([message.from, message.to, message.value], [payer, signing.seller, 1_500n])
+  assert.deepEqual([message.from, message.to, message.value], [payer, signing.seller, 2_500n])
   assert.equal(signature, sign(honest))
   assert.equal(identifier, undefined)
   const shouted = `0x${payer.slice(2).toUpperCase()}`
@@ -73,7 +73,7 @@ test('a payment is read as its wallet signed it, whatever the case of its letter
 })
 
 test('a payment on other terms than ours is refused with the gateway’s reason', () => {
-  const { extra } = requirementsOf(terms, 1_500n)
+  const { extra } = requirementsOf(terms, 2_500n)
   for (const [changes, reason] of [
     [{ accepted: { scheme: 'upto' } }, 'unsupported_scheme'],
     [{ accepted: { network: 'eip155:1' } }, 'unsupported_network'],
@@ -82,9 +82,9 @@ test('a payment on other terms than ours is refused with the gateway’s reason'
     [{ accepted: { extra: { ...extra, version: '2' } } }, 'unsupported_domain'],
     [{ accepted: { payTo: stranger } }, 'address_mismatch'],
     [{ authorization: { to: stranger } }, 'address_mismatch'],
-    [{ accepted: { amount: '1501' } }, 'amount_mismatch'],
-    [{ authorization: { value: '1499' } }, 'amount_mismatch'],
-    [{ authorization: { value: '999' }, accepted: { amount: '999' } }, 'amount_too_small'],
+    [{ accepted: { amount: '2501' } }, 'amount_mismatch'],
+    [{ authorization: { value: '2499' } }, 'amount_mismatch'],
+    [{ authorization: { value: '1999' }, accepted: { amount: '1999' } }, 'amount_too_small'],
     [{ authorization: { from: signing.seller } }, 'self_transfer'],
     [{ authorization: { validAfter: String(nowSeconds) } }, 'authorization_not_yet_valid'],
     [{ authorization: { validBefore: String(nowSeconds) } }, 'authorization_expired'],
@@ -111,7 +111,7 @@ test('a payment on other terms than ours is refused with the gateway’s reason'
     assert.equal(reasonFor({ authorization: { nonce } }), isOwn ? 'nonce_already_used' : undefined, nonce)
   // A 402 that asks for a sign-in alone names an amount of 0, and some clients sign that.
   assert.equal(reasonFor({ authorization: { value: '0' }, accepted: { amount: '0' } }), 'amount_too_small')
-  assert.equal(reasonFor({ authorization: { value: '1000' }, accepted: { amount: '1000' } }), undefined)
+  assert.equal(reasonFor({ authorization: { value: '2000' }, accepted: { amount: '2000' } }), undefined)
   const largest = { value: '9999999999999999999' }
   assert.equal(reasonFor({ authorization: largest, accepted: { amount: largest.value } }), 'amount_mismatch')
 })
@@ -125,7 +125,7 @@ test('a payment counts only with the signature of its payer over exactly what it
     { validBefore: String(nowSeconds + 9 * 24 * 60 * 60) },
   ])
     assert.equal(reasonFor({ authorization: changed, signature }), 'invalid_signature', JSON.stringify(changed))
-  const more = { authorization: { value: '1600' }, accepted: { amount: '1600' }, signature }
+  const more = { authorization: { value: '2600' }, accepted: { amount: '2600' }, signature }
   assert.equal(reasonFor(more), 'invalid_signature')
   assert.equal(reasonFor({ signature: `0x${'00'.repeat(65)}` }), 'invalid_signature')
 })

@@ -126,9 +126,9 @@ function isSame(one: string, other: string): boolean {
 }
 
 class MalformedPaymentError extends ServiceError {
-  readonly code = 'invalid_value'
   constructor(place: string) {
     super(
+      'invalid_value',
       `The PAYMENT-SIGNATURE header is not a payment of x402 version 2${place === '' ? '' : ` (${place})`}. Nothing was paid.`,
       { param: 'payment-signature' },
     )
@@ -137,10 +137,9 @@ class MalformedPaymentError extends ServiceError {
 
 /** The payment cannot be accepted. Nothing was paid. */
 export class PaymentInvalidError extends ServiceError {
-  readonly code = 'payment_invalid'
   readonly reason: string
   constructor({ network }: Pick<X402Terms, 'network'>, reason: string, message: string) {
-    super(`The payment was not accepted: ${message}. Nothing was paid.`, {
+    super('payment_invalid', `The payment was not accepted: ${message}. Nothing was paid.`, {
       extra: { reason },
       headers: { 'payment-response': encodeHeader({ success: false, errorReason: reason, transaction: '', network }) },
     })

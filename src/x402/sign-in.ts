@@ -129,9 +129,8 @@ export async function deleteExpiredWalletSignIns(database: Database): Promise<vo
 }
 
 export class SignInRefusedError extends ServiceError {
-  readonly code = 'sign_in_failed'
   constructor(problem: string) {
-    super(`The SIGN-IN-WITH-X header was refused: ${problem}. Sign the challenge of a new 402.`)
+    super('sign_in_failed', `The SIGN-IN-WITH-X header was refused: ${problem}. Sign the challenge of a new 402.`)
   }
 }
 

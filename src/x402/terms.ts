@@ -1,3 +1,4 @@
+import { transferGas } from '../ledger/refunds.ts'
 import { fromAtomic, max, type Usdc, zero } from '../money/usdc.ts'
 import type { Hex } from '../receipts/hex.ts'
 import type { PaymentRequirements } from '../settlement/authorization.ts'
@@ -18,11 +19,8 @@ export function x402Terms(signing: SigningTerms, publicUrl: string): X402Terms {
   return { signing, network: `eip155:${signing.chainId}`, domain: gatewayDomain(signing), publicUrl }
 }
 
-/**
- * A payment costs the relayer 0.0004 to 0.0012 USDC of gas by the size of its batch, whatever its value. Our gateway has the same
- * minimum for clients without the token.
- */
-export const paymentMin = fromAtomic(1_000n)
+/** A smaller payment would cost the relayer more gas than it is worth. Our gateway has the same minimum for clients without the token. */
+export const paymentMin = transferGas
 
 /**
  * What a request must pay beyond its wallet's credit: nothing, or at least `paymentMin`. The part that it does not use becomes credit.

@@ -84,3 +84,23 @@ test('a wallet that the account has had for a day confirms the address by a sign
   // The refusal above has status 401, like an expired session: only the latter asks for a sign-in.
   assert.equal(await page.getByTestId('sign-in-again').count(), 0)
 })
+
+test('a passkey of the first sign-in is removed after a confirmation with a passkey, a new wallet without', async () => {
+  const page = await dashboard.open()
+  await installWallet(page)
+  await openAccountWithMoney(page)
+  await page.getByRole('button', { name: 'Remove Passkey' }).click()
+  const dialog = page.getByRole('dialog', { name: 'Remove passkey' })
+  await dialog.getByText('Confirm it with a passkey or wallet').waitFor()
+  await dialog.getByRole('button', { name: 'Remove passkey' }).click()
+  await dialog.getByRole('alert').filter({ hasText: 'This is your last way to sign in.' }).waitFor()
+  await dialog.getByRole('button', { name: 'Cancel' }).click()
+  await page.getByRole('button', { name: 'Add wallet' }).click()
+  await page.getByRole('dialog', { name: 'Add a wallet' }).getByRole('button', { name: 'Test Wallet' }).click()
+  await page.getByRole('button', { name: /^Remove 0x/ }).waitFor()
+  await page.getByRole('button', { name: 'Remove Passkey' }).click()
+  const asked = page.waitForRequest((request) => request.method() === 'DELETE')
+  await dialog.getByRole('button', { name: 'Remove passkey' }).click()
+  assert.ok((await asked).postDataJSON().proof.credential.id)
+  await page.getByRole('button', { name: 'Remove Passkey', exact: true }).waitFor({ state: 'detached' })
+})

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import type { Browser, BrowserContext, Page } from 'playwright-core'
 import { pagePaths } from '../../src/site/page-paths.ts'
+import { exampleCount } from '../support/examples.ts'
 import { launchBrowser } from './chromium.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { grantDeveloperSession, openAccountWithPasskey } from './person.ts'
@@ -56,12 +57,16 @@ test('the server knows every route of the router and no other', () => {
   assert.deepEqual([...routes].sort(), [...pagePaths].sort())
 })
 
+/** `npm test` opens every page for its owner, and makes a few of the other visits. */
+const some = (paths: readonly string[]) =>
+  paths.slice(0, exampleCount('ROUTE_VISITS', { short: 3, full: paths.length }))
+
 /** Exist for an operator alone; in the sandbox that is the local developer. */
 const ofOperator = (route: string) => route.startsWith('/operator')
 
 test('the operator’s pages are not found for anyone else: status and page of an unknown address', async () => {
   for (const visitor of [undefined, 'expired', 'stranger'] as const) {
-    await visitAll(visitor, routes.filter(ofOperator), (route, seen) => {
+    await visitAll(visitor, some(routes.filter(ofOperator)), (route, seen) => {
       assert.deepEqual([seen.status, seen.url, seen.heading], [404, addressOf(route), 'Page not found'])
     })
   }
@@ -69,7 +74,7 @@ test('the operator’s pages are not found for anyone else: status and page of a
 
 test('a visitor without a session gets the front page, the sign-in form or the public page, at the address they opened', async () => {
   const forAnybody = routes.filter((route) => !ofOperator(route))
-  await visitAll(undefined, forAnybody, (route, seen) => {
+  await visitAll(undefined, some(forAnybody), (route, seen) => {
     assert.equal(seen.url, addressOf(route))
     assert.equal(seen.heading, publicHeadings[route] ?? 'Sign in')
   })
@@ -77,7 +82,7 @@ test('a visitor without a session gets the front page, the sign-in form or the p
 
 test('an expired session is treated like no session', async () => {
   const forAnybody = routes.filter((route) => !ofOperator(route))
-  await visitAll('expired', forAnybody, (route, seen) => {
+  await visitAll('expired', some(forAnybody), (route, seen) => {
     assert.equal(seen.url, addressOf(route))
     assert.equal(seen.heading, publicHeadings[route] ?? 'Sign in')
   })
@@ -100,7 +105,7 @@ test('the ids of another account and ids that do not exist are reported on the p
   })
   for (const id of [`req_${'0'.repeat(32)}`, '00000000-0000-4000-8000-000000000000', 'nonsense', '%F0%9F%92%B8']) {
     const unknown = routes.filter((route) => route.includes('$')).map((route) => route.replace('$id', id))
-    await visitAll('developer', unknown, (_route, seen) => {
+    await visitAll('developer', some(unknown), (_route, seen) => {
       assert.equal(seen.alert, true)
       assert.doesNotMatch(seen.text.replaceAll(id, ''), /req_[0-9a-f]{8}/)
     })

@@ -197,6 +197,36 @@ test('a health check in HTTP/1.0, which names no host, is answered', async () =>
   assert.match(await exchange('GET /healthz HTTP/1.0\r\n\r\n'), /^HTTP\/1\.1 200 OK\r\n/)
 })
 
+test('CONNECT and a second Authorization header get an error that says what to do', async () => {
+  const refused = async (bytes: string) => {
+    const [head, body] = (await exchange(bytes)).split('\r\n\r\n')
+    const { error } = JSON.parse(body!) as { error: { code: string; message: string; request_id: string } }
+    assert.ok(head!.includes(`\r\nx-request-id: ${error.request_id}`))
+    return [head!.split(' ')[1], error.code, error.message.split(/[:.] /)[0]]
+  }
+  assert.deepEqual(await refused('CONNECT example.com:443 HTTP/1.1\r\nhost: example.com:443\r\n\r\n'), [
+    '405',
+    'method_not_allowed',
+    'Method CONNECT is not allowed',
+  ])
+  const keys = `authorization: Bearer ${account.apiKey}\r\nAuthorization: Bearer penny_other\r\n`
+  for (const start of ['GET /api/requests', 'POST /v1/chat/completions']) {
+    assert.deepEqual(await refused(`${start} HTTP/1.1\r\nhost: penny\r\n${keys}\r\n`), [
+      '400',
+      'invalid_value',
+      'The request has more than one Authorization header',
+    ])
+  }
+})
+
+test('HEAD says how long the answer to GET is', async () => {
+  for (const path of ['/v1/models', '/v1/models/gpt-5.6-terra', '/healthz']) {
+    const whole = await fetch(`${service.origin}${path}`)
+    const head = await fetch(`${service.origin}${path}`, { method: 'HEAD' })
+    assert.equal(head.headers.get('content-length'), String((await whole.arrayBuffer()).byteLength), path)
+  }
+})
+
 /** The response to these bytes, until the connection is closed. */
 async function exchange(bytes: string): Promise<string> {
   const socket = connect(Number(new URL(service.origin).port), '127.0.0.1')

@@ -17,7 +17,7 @@ import {
 // Random questions to a model that is fond of tools, counts honestly and writes as much as it may. BOUNDED_RUNS=10000 for the
 // long form; fast-check prints the seed of a failure.
 
-const runs = exampleCount('BOUNDED_RUNS', { short: 100, all: 200 })
+const runs = exampleCount('BOUNDED_RUNS', { short: 25, full: 100, all: 200 })
 const atOnce = 10
 
 /** How many rounds each request took, by the key of its prompts. */
@@ -37,6 +37,7 @@ before(async () => {
   }
   // Ten concurrent requests are quoted at two USDC if all of them use the expensive model and long answers.
   service = await startTestService({
+    comparesAnswers: true,
     upstreamUrl: model.url,
     web: web.tools,
     environment: { IN_FLIGHT_CAP_USDC: '10' },
@@ -89,6 +90,28 @@ test(`with search off no request of ${runs} costs more than its quote, and none 
   const several = [...rounds.values()].filter((count) => count > 1).length
   t.diagnostic(`${several} of ${rounds.size} requests took several rounds`)
   assert.ok(rounds.size >= runs && several > rounds.size / 2)
+})
+
+// Short prompts, and pages about as long as what the quote leaves for them: here the bound of the page and that of its round must agree.
+test('with search off the answer to a page is never lost, whatever max_tokens are and however long the page is', async () => {
+  const account = await service.openAccount('25')
+  const pages = [0, 1].flatMap((kind) => [400, 700].map((words) => ({ kind, words })))
+  const lost: string[] = []
+  for (const { kind, words } of pages) {
+    const url = `https://example.com/?kind=${kind}&words=${words}`
+    const content = `Summarise ${url} [sandbox:round 1]${fetching(url)}[sandbox:round 2][sandbox:tokens 20]`
+    const sizes = Array.from({ length: 24 }, (_, index) => 250 + 25 * index)
+    const answers = sizes.map(async (max_tokens) => {
+      const messages = [{ role: 'user', content }]
+      const answer = await postChat(service, account.apiKey, { max_tokens, web_search: false, messages })
+      const { choices } = (await answer.json()) as {
+        choices: [{ message: { content: string }; finish_reason: string }]
+      }
+      if (choices[0].message.content === '') lost.push(`${max_tokens} tokens, ${words} of ${kinds[kind]}`)
+    })
+    await Promise.all(answers)
+  }
+  assert.deepEqual(lost, [])
 })
 
 test('with search on, and money for some of it only, no request costs more than was held for it', async () => {

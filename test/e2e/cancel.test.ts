@@ -5,6 +5,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { type Answered, type ModelServer, startModelServer } from '../../sandbox/model/server.ts'
 import { assertBooksClosed } from '../support/audit.ts'
 import { callChat, contentOf, endedRow, endedRows, framesOf, nextArrival, readContent } from '../support/chat-client.ts'
+import { exampleCount } from '../support/examples.ts'
 import {
   completed,
   created,
@@ -41,7 +42,7 @@ before(async () => {
     tokensPerSecond: 1_000,
     timeToFirstTokenMs: 0,
     onAnswered: (answered) => {
-      if (generated.push(answered) === tokensMax) allStopped.resolve()
+      if (generated.push(answered) === streams) allStopped.resolve()
     },
   })
   sandboxed = await startTestService({ upstreamUrl: model.url })
@@ -63,6 +64,8 @@ const question = { messages, stream: true, ...withoutTools }
 const countedInput = 11
 
 const tokensMax = 200
+/** Cancelled at tokens that are equally far apart. */
+const streams = exampleCount('CANCELLED_STREAMS', { short: 25, full: tokensMax })
 const atOnce = 10
 
 test('the blank lines that we put between paragraphs of reasoning are not billed', async () => {
@@ -85,7 +88,7 @@ test('the blank lines that we put between paragraphs of reasoning are not billed
 
 test('cancelled at any of two hundred tokens, a stream costs its input and exactly the tokens generated until then', async () => {
   const accounts = await Promise.all(Array.from({ length: atOnce }, () => sandboxed.openAccount('25')))
-  const tokens = Array.from({ length: tokensMax }, (_, index) => index + 1)
+  const tokens = Array.from({ length: streams }, (_, index) => (index + 1) * (tokensMax / streams))
   const ids = new Map<number, string>()
   const waiting = tokens.values()
   await Promise.all(
@@ -95,7 +98,7 @@ test('cancelled at any of two hundred tokens, a stream costs its input and exact
   )
   const ended = await Promise.all(accounts.map((account) => endedRows(sandboxed, account, 1)))
   const rows = new Map(ended.flat().map((row) => [row.id, row]))
-  const input = rows.get(ids.get(1)!)!.usage!.prompt_tokens
+  const input = rows.get(ids.get(tokens[0]!)!)!.usage!.prompt_tokens
   for (const token of tokens) {
     const row = rows.get(ids.get(token)!)!
     assert.deepEqual([row.status, row.usage?.source], ['cancelled', 'counted'])

@@ -60,6 +60,20 @@ test('invalid request bytes wait for the response before them, which is delivere
   assert.equal((await endedRow(suite.service, account)).status, 'succeeded')
 })
 
+test('CONNECT behind a request ends the connection, and so cancels the request', async () => {
+  const account = await suite.service.openAccount('25')
+  const asked = Promise.withResolvers<UpstreamExchange>()
+  suite.upstream.answer = asked.resolve
+  const line = open()
+  line.socket.write(requestOf(account, {}))
+  const exchange = await asked.promise
+  line.socket.write('CONNECT penny:443 HTTP/1.1\r\nhost: penny\r\n\r\n')
+  await once(line.socket, 'close')
+  await exchange.hungUp
+  assert.equal(line.received, '')
+  assert.equal((await endedRow(suite.service, account)).status, 'cancelled')
+})
+
 test('of two pipelined requests the second may take longer than a client may block', async () => {
   const account = await suite.service.openAccount('25')
   const second = Promise.withResolvers<UpstreamExchange>()

@@ -134,13 +134,16 @@ test('a missing key, pending migrations, a wrong chain, missing contracts and an
   }
   writeFileSync(join(penny.dataDir, 'settlement-endpoints.json'), JSON.stringify(line))
   const environment = { ...realChain, DATABASE_URL: empty.url, UPSTREAM_BASE_URL: `http://127.0.0.1:${upstream}/v1` }
-  const first = await examine({ ...environment, CHAIN_RPC_URL: node })
+  const first = await examine({ ...environment, CHAIN_RPC_URL: `http://127.0.0.1:9/v2/key,${node}` })
   assert.equal(first.code, 1)
   assertFound(first.findings, 'upstream', /UPSTREAM_API_KEY is not set/, /Set UPSTREAM_API_KEY/)
-  assertFound(first.findings, 'migrations', /Not applied: 0001_baseline, \d+ functions/, /penny migrate/)
+  assertFound(first.findings, 'migrations', /Not applied: 0001_baseline, .*\d+ functions/, /penny migrate/)
+  assertFound(first.findings, 'chain', /The chain node in CHAIN_RPC_URL \(127\.0\.0\.1:9\)/, /another provider/)
   assertFound(first.findings, 'contracts', /USDC_ADDRESS 0x1+ has no code on chain 5042/, /USDC_ADDRESS/)
   assertFound(first.findings, 'contracts', /GATEWAY_WALLET_ADDRESS 0x2+ has no code/, /GATEWAY_WALLET_ADDRESS/)
   assertFound(first.findings, 'gas', /0x4+ has less than 1 USDC/, /native USDC/)
+  const two = await examine({ ...environment, CHAIN_RPC_URL: `${node},${await startNode(1)}` })
+  assertFound(two.findings, 'chain', /names nodes of two chains: 5042 and 1/, /Remove the nodes/)
   const other = await examine({ ...environment, CHAIN_RPC_URL: await startNode(1) })
   assertFound(
     other.findings,

@@ -1,23 +1,49 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { after, test } from 'node:test'
 import { callChat, endedRows, framesOf } from '../support/chat-client.ts'
-import { created, failedEvent, type UpstreamExchange } from '../support/scripted-upstream.ts'
-import { type RequestBody, type TestAccount, withoutTools } from '../support/service.ts'
+import { completed, created, failedEvent, text, type UpstreamExchange } from '../support/scripted-upstream.ts'
+import {
+  type RequestBody,
+  startTestService,
+  type TestAccount,
+  type TestService,
+  withoutTools,
+} from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 
-// A cancel before output is free, but not without end: twenty an hour, and 0.10 USDC an hour. "What is a penny?" is 11 tokens of input
-// with its framing, at 1 atomic unit each.
+// A cancel before output is free while the account's allowance of the hour covers its input: 0.01 USDC and 1 % of what the account has
+// been charged, at most 0.10 USDC. All processes share it.
 
-const suite = serviceSuite()
-const messages = [{ role: 'user', content: 'What is a penny?' }]
-const inputPrice = 11
+const nodes: TestService[] = []
+const suite = serviceSuite({}, async (service) => {
+  nodes.push(service)
+  for (let node = 0; node < 2; node += 1) {
+    nodes.push(await startTestService({ upstreamUrl: suite.upstream.url, besideOf: service }))
+  }
+})
+after(async () => {
+  await Promise.all(nodes.slice(1).map((node) => node.stop()))
+})
 
-/** Leaves when the upstream has accepted and has written nothing. */
-async function cancelEarly(account: TestAccount, body: object = {}): Promise<void> {
-  suite.upstream.answer = (exchange) => exchange.send(created)
-  const call = callChat(suite.service, account, { messages, stream: true, ...withoutTools, ...body })
-  await framesOf(await call.answer).next()
-  const { hungUp } = suite.upstream.exchanges.at(-1)!
+/** A prompt of 3,000 tokens and 6 of framing; an input token of this model costs 5 atomic units. */
+const long = { messages: [{ role: 'user', content: ' penny'.repeat(3_000) }], model: 'gpt-6-astra', max_tokens: 100 }
+const longPrice = 5 * 3_006
+/** As `long`, with 1,500 tokens. */
+const medium = { ...long, messages: [{ role: 'user', content: ' penny'.repeat(1_500) }] }
+const mediumPrice = 5 * 1_506
+
+type Moment = 'before the first byte' | 'after the head'
+
+/** Leaves when the upstream has the request and has written nothing, or only the head of its answer. */
+async function cancel(node: TestService, account: TestAccount, body: object, moment: Moment): Promise<void> {
+  const asked = Promise.withResolvers<UpstreamExchange>()
+  suite.upstream.answer = asked.resolve
+  const call = callChat(node, account, { stream: true, ...withoutTools, ...body })
+  const { hungUp, send } = await asked.promise
+  if (moment === 'after the head') {
+    send(created)
+    await framesOf(await call.answer).next()
+  }
   call.leave()
   await hungUp
 }
@@ -26,58 +52,81 @@ function charges(rows: readonly RequestBody[]): [number, string | undefined][] {
   return rows.map(({ charged_atomic, error }) => [Number(charged_atomic), error?.code])
 }
 
-test('after twenty free cancels in an hour a cancel before output is charged its input, and the row says why', async () => {
-  const account = await suite.service.openAccount('25')
-  for (let cancel = 0; cancel < 22; cancel += 1) await cancelEarly(account)
-  const rows = await endedRows(suite.service, account, 22)
-  for (const { status } of rows) assert.equal(status, 'cancelled')
-  assert.deepEqual(charges(rows.slice(0, 20)), Array(20).fill([0, undefined]))
-  assert.deepEqual(charges(rows.slice(20)), Array(2).fill([inputPrice, 'cancel_allowance_spent']))
-  assert.deepEqual(
-    rows.slice(20).map(({ usage }) => [usage?.prompt_tokens, usage?.completion_tokens, usage?.source]),
-    Array(2).fill([inputPrice, 0, 'counted']),
-  )
-  const other = await suite.service.openAccount('25')
-  await cancelEarly(other)
-  assert.deepEqual(charges(await endedRows(suite.service, other, 1)), [[0, undefined]])
-})
+for (const moment of ['before the first byte', 'after the head'] as const) {
+  test(`cancels ${moment} on three nodes share one allowance: what exceeds it pays its input, and the row says why`, async () => {
+    const account = await suite.service.openAccount('25')
+    for (let turn = 0; turn < 6; turn += 1) {
+      await cancel(nodes[turn % 3]!, account, medium, moment)
+      await endedRows(suite.service, account, turn + 1)
+    }
+    const rows = await endedRows(suite.service, account, 6)
+    for (const { status } of rows) assert.equal(status, 'cancelled')
+    // One is free: two would cost more than 0.01 USDC. What the others pay raises the allowance by a hundredth of it.
+    const charged = [mediumPrice, 'cancel_allowance_spent']
+    assert.deepEqual(charges(rows), [[0, undefined], ...Array(5).fill(charged)])
+    assert.deepEqual(
+      rows.slice(1).map(({ usage }) => [usage?.prompt_tokens, usage?.completion_tokens, usage?.source]),
+      Array(5).fill([1_506, 0, 'counted']),
+    )
+    const other = await suite.service.openAccount('25')
+    await cancel(nodes[0]!, other, medium, moment)
+    assert.deepEqual(charges(await endedRows(suite.service, other, 1)), [[0, undefined]])
+  })
+}
 
-test('long prompts use the allowance up by their price: the one after 0.10 USDC is charged', async () => {
+test('one prompt that costs more than the allowance is charged, also when it is the first', async () => {
   const account = await suite.service.openAccount('25')
-  const long = { messages: [{ role: 'user', content: ' penny'.repeat(12_000) }], model: 'gpt-6-astra', max_tokens: 100 }
-  for (let cancel = 0; cancel < 3; cancel += 1) await cancelEarly(account, long)
-  const rows = await endedRows(suite.service, account, 3)
-  // 12,000 tokens and 6 of framing at 5.00 a million are 60,030: two of them pass 100,000.
+  await cancel(nodes[0]!, account, long, 'before the first byte')
+  await cancel(nodes[1]!, account, medium, 'before the first byte')
+  const rows = await endedRows(suite.service, account, 2)
   assert.deepEqual(charges(rows), [
+    [longPrice, 'cancel_allowance_spent'],
     [0, undefined],
-    [0, undefined],
-    [60_030, 'cancel_allowance_spent'],
   ])
 })
 
-test('requests that the upstream never accepted, and failures, neither use the allowance nor are charged after it', async () => {
+test('the allowance grows by 1 % of what the account was charged, and is whole again after an hour', async () => {
   const account = await suite.service.openAccount('25')
-  for (let cancel = 0; cancel < 20; cancel += 1) await cancelEarly(account)
-  const asked = Promise.withResolvers<UpstreamExchange>()
-  suite.upstream.answer = asked.resolve
-  const call = callChat(suite.service, account, { messages, stream: true, ...withoutTools })
-  const { hungUp } = await asked.promise
-  call.leave()
-  await hungUp
+  suite.upstream.answer = ({ send, end }) => {
+    send(created, text('A coin.'), completed({ input_tokens: 10, output_tokens: 35_000, total_tokens: 35_010 }))
+    end()
+  }
+  const paid = callChat(nodes[0]!, account, { ...medium, max_tokens: 35_000 })
+  await (await paid.answer).toArray()
+  const [{ charged_atomic: charged } = assert.fail()] = await endedRows(suite.service, account, 1)
+  const freeMax = Math.floor((10_000 + Number(charged) / 100) / mediumPrice)
+  assert.ok(freeMax === 2, `${charged} was charged`)
+  const cancels = async (count: number) => {
+    for (let turn = 0; turn < count; turn += 1) await cancel(nodes[turn % 3]!, account, medium, 'after the head')
+  }
+  await cancels(freeMax + 1)
+  const rows = await endedRows(suite.service, account, freeMax + 2)
+  assert.equal(rows.slice(1).filter(({ charged_atomic }) => charged_atomic === '0').length, freeMax)
+  await suite.service.database.query(
+    "update accounts set spared_since = spared_since - interval '1 hour' where id = $1 and partition = $2",
+    [account.id, account.partition],
+  )
+  await cancels(1)
+  const [last] = (await endedRows(suite.service, account, freeMax + 3)).slice(-1)
+  assert.equal(last!.charged_atomic, '0')
+})
+
+test('requests that were never sent and failures use no allowance and are free without it', async () => {
+  const account = await suite.service.openAccount('25')
+  for (let turn = 0; turn < 2; turn += 1) await cancel(nodes[0]!, account, medium, 'before the first byte')
   suite.upstream.answer = (exchange) => {
     exchange.send(created, failedEvent())
     exchange.end()
   }
-  const failed = callChat(suite.service, account, { messages, stream: true, ...withoutTools })
-  for await (const _ of framesOf(await failed.answer)) {
-    // To its end.
-  }
-  const rows = await endedRows(suite.service, account, 22)
+  const failed = callChat(nodes[0]!, account, { ...medium, stream: true })
+  await Array.fromAsync(framesOf(await failed.answer))
+  const rows = await endedRows(suite.service, account, 3)
   assert.deepEqual(
-    rows.slice(20).map(({ status, charged_atomic }) => [status, charged_atomic]),
+    rows.map(({ status, charged_atomic }) => [status, Number(charged_atomic)]),
     [
-      ['cancelled', '0'],
-      ['failed', '0'],
+      ['cancelled', 0],
+      ['cancelled', mediumPrice],
+      ['failed', 0],
     ],
   )
 })

@@ -8,7 +8,7 @@ import { checkProviders } from '../../src/doctor/outside.ts'
 import { askControl } from '../../src/run/control.ts'
 import { assertBooksClosed } from '../support/audit.ts'
 import { createWallet, DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
-import { seedOf } from '../support/examples.ts'
+import { exampleCount, seedOf } from '../support/examples.ts'
 import { parseMetrics, sampleValue } from '../support/prometheus.ts'
 import {
   answers,
@@ -68,6 +68,7 @@ before(async () => {
   }
   writeFileSync(file, JSON.stringify(content))
   service = await startTestService({
+    comparesAnswers: true,
     environment: {
       UPSTREAM_BASE_URL: '',
       PROVIDERS_FILE: file,
@@ -402,7 +403,7 @@ test('penny doctor asks each provider whether it answers, accepts the key and kn
 })
 
 // FAILOVER_REQUESTS=10000 FAILOVER_SEED=7 node test/run.ts test/e2e/failover.test.ts for the long form.
-const requests = Number(process.env.FAILOVER_REQUESTS ?? 200)
+const requests = exampleCount('FAILOVER_REQUESTS', { short: 50, full: 200 })
 const seed = seedOf('FAILOVER_SEED')
 
 test(`of ${requests} requests to two providers that fail at random, each is answered and charged once (seed ${seed})`, async (context) => {

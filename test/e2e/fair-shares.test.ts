@@ -135,6 +135,34 @@ test('whatever an account without money sends, another account is served and the
   )
 })
 
+test('prompts that a provider flags are passed on sixty times, then once a second, whatever the key; others are served', async () => {
+  const { service, upstream } = suite
+  const { id: accountId, partition, ...account } = await service.openAccount('1')
+  const stranger = await service.openAccount('1')
+  const { secret: otherKey } = await createKey(service.database, { partition, accountId, name: 'other' })
+  upstream.answer = ({ outgoing }) => {
+    outgoing.writeHead(400, { 'content-type': 'application/json' })
+    outgoing.end('{"error":{"code":"invalid_prompt","message":"against our policy"}}')
+  }
+  const [before, beganMs] = [upstream.exchanges.length, performance.now()]
+  let left = 300
+  const strike = async (apiKey: string) => {
+    for (; left > 0; left -= 1) {
+      const { status, code, error } = await post('/chat/completions', apiKey, hi)
+      if (status === 400) continue
+      assert.deepEqual([status, code], [429, 'rate_limited'])
+      return assert.match(error!.message, /More than 60 prompts of this account, and then 1 per second, violated/)
+    }
+  }
+  const connections = 8
+  await Promise.all(Array.from({ length: connections }, (_, index) => strike(index % 2 ? account.apiKey : otherKey)))
+  const passedMax = 60 + connections + (performance.now() - beganMs) / 1_000 + 1
+  const passed = upstream.exchanges.length - before
+  assert.ok(passed <= passedMax, `${passed} of at most ${passedMax}`)
+  upstream.answer = answers(created, text('Hi'), completed())
+  assert.equal((await postChat(service, stranger.apiKey, hi)).status, 200)
+})
+
 test('a key whose requests are all refused is slowed down, unread, and neither another key of its account nor another account is', async () => {
   const { service, upstream } = suite
   const account = await service.openAccount('1')

@@ -1,15 +1,98 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import OpenAI from 'openai'
 import { assertBooksClosed } from '../support/audit.ts'
 import { exampleCount, seedOf } from '../support/examples.ts'
-import { type FlakyProxy, type Mishap, mishaps, startFlakyProxy } from '../support/flaky-proxy.ts'
 import { progressLines, recordProof } from '../support/proof.ts'
 import { startTestService, type TestService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
+/** What may happen between a client and us, as a bad proxy or a bad line would have it. */
+const mishaps = [
+  'none',
+  'delay',
+  'refused-500',
+  'refused-429',
+  'cut-before',
+  'cut-after-request',
+  'lost-reply-500',
+  'lost-reply-cut',
+  'cut-midway',
+] as const
+
+type Mishap = (typeof mishaps)[number]
+
+type FlakyProxy = {
+  readonly origin: string
+  /** How often each mishap happened. */
+  readonly counts: Readonly<Record<string, number>>
+  close(): Promise<void>
+}
+
+/** An HTTP proxy that does one of these to every request, by the given die. */
+async function startFlakyProxy(target: string, die: () => Mishap): Promise<FlakyProxy> {
+  const counts: Record<string, number> = {}
+  const server = createServer(async (incoming, outgoing) => {
+    const mishap = die()
+    counts[mishap] = (counts[mishap] ?? 0) + 1
+    const chunks: Buffer[] = []
+    for await (const chunk of incoming) chunks.push(chunk as Buffer)
+    await pass(target, incoming, Buffer.concat(chunks), outgoing, mishap).catch(() => outgoing.destroy())
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    counts,
+    async close() {
+      server.closeAllConnections()
+      server.close()
+      await once(server, 'close')
+    },
+  }
+}
+
+async function pass(
+  target: string,
+  incoming: IncomingMessage,
+  body: Buffer,
+  outgoing: ServerResponse,
+  mishap: Mishap,
+): Promise<void> {
+  if (mishap === 'cut-before') return void outgoing.destroy()
+  if (mishap === 'refused-500') return refuse(outgoing, 500)
+  if (mishap === 'refused-429') return refuse(outgoing, 429)
+  if (mishap === 'delay') await sleep(30)
+  const { host: _, connection: __, ...headers } = incoming.headers
+  const forwarded = request(new URL(incoming.url!, target), { method: incoming.method!, headers, agent: false })
+  forwarded.end(body)
+  if (mishap === 'cut-after-request') {
+    await sleep(5)
+    forwarded.on('error', () => {})
+    forwarded.destroy()
+    return void outgoing.destroy()
+  }
+  const [answer] = (await once(forwarded, 'response')) as [IncomingMessage]
+  const whole = Buffer.concat((await answer.toArray()) as Buffer[])
+  if (mishap === 'lost-reply-500') return refuse(outgoing, 500)
+  if (mishap === 'lost-reply-cut') return void outgoing.destroy()
+  const { 'transfer-encoding': _encoding, connection: _connection, ...answered } = answer.headers
+  outgoing.writeHead(answer.statusCode!, { ...answered, 'content-length': String(whole.length) })
+  if (mishap !== 'cut-midway') return void outgoing.end(whole)
+  outgoing.write(whole.subarray(0, Math.floor(whole.length / 2)), () => outgoing.destroy())
+}
+
+function refuse(outgoing: ServerResponse, status: number): void {
+  outgoing.writeHead(status, { 'content-type': 'application/json', 'retry-after-ms': '5' })
+  outgoing.end('{"error":{"message":"the proxy says no","type":"server_error","param":null,"code":null}}')
+}
+
 // FLAKY_CALLS=10000 FLAKY_SEED=7 node test/run.ts test/e2e/flaky-network.test.ts for the long form.
-const calls = exampleCount('FLAKY_CALLS', { short: 200, all: 500 })
+const calls = exampleCount('FLAKY_CALLS', { short: 50, full: 200, all: 500 })
 const isLong = process.env.FLAKY_CALLS !== undefined
 const seed = seedOf('FLAKY_SEED')
 // The SDK waits seconds before a retry: concurrent requests keep the run short.

@@ -231,3 +231,15 @@ test('what went wrong is in the log with the place it came from, without the wor
     assert.equal(err.message, undefined)
   }
 })
+
+test('a request that the model refused is one line, at info', () => {
+  const refused = lines.filter(({ status, code }) => status === 'failed' && code === 'invalid_value')
+  assert.ok(refused.length >= 2)
+  for (const { request_id: id } of refused) {
+    const own = lines.filter(({ request_id }) => request_id === id)
+    assert.deepEqual(
+      own.map(({ msg, level }) => [msg, level]),
+      [['request', 30]],
+    )
+  }
+})

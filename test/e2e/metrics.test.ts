@@ -4,7 +4,6 @@ import { readFileSync } from 'node:fs'
 import { type IncomingMessage, request } from 'node:http'
 import { after, before, test } from 'node:test'
 import { callChat, endedRow, framesOf, readContent } from '../support/chat-client.ts'
-import { metricsTable } from '../support/metrics-table.ts'
 import { type ParsedMetric, parseMetrics, sampleValue } from '../support/prometheus.ts'
 import { startScriptedWeb } from '../support/scripted-web.ts'
 import { getRow, postChat, startTestService, type TestService, withoutTools } from '../support/service.ts'
@@ -183,3 +182,12 @@ test('with METRICS_TOKEN set, the page needs it as bearer token', async () => {
   assert.equal((await fetch(`${guarded.origin}/metrics`, { method: 'POST' })).status, 405)
   await guarded.stop()
 })
+
+/** The table of `docs/observability.md`, of what a service shows. */
+function metricsTable(metrics: ReadonlyMap<string, ParsedMetric>): string {
+  const rows = [...metrics.values()]
+    .map(({ name, type, help }) => `| \`${name}\` | ${type} | ${help} |\n`)
+    .toSorted()
+    .join('')
+  return `| metric | type | what |\n|---|---|---|\n${rows}`
+}

@@ -53,6 +53,15 @@ test('repeated and trailing slashes are the same path', async () => {
   assert.equal(await statusOf('GET', '/v1/models/nobody/'), 404)
 })
 
+test('an id that is malformed belongs to no request', async () => {
+  const headers = { authorization: `Bearer ${account.apiKey}` }
+  for (const id of ['req_', '%00', '%ud800', 'x'.repeat(200), 'req_0198f0c2a1b2700080d0a1b2c3d4e5f6']) {
+    const answer = await fetch(`${service.origin}/api/requests/${id}`, { headers })
+    const { error } = (await answer.json()) as { error: { code: string } }
+    assert.deepEqual([id, answer.status, error.code], [id, 404, 'request_not_found'])
+  }
+})
+
 test('a page of another site can read with a key what its request has cost, and nothing with a session', async () => {
   const answer = await postChat(service, account.apiKey, body)
   const url = `${service.origin}/api/requests/${answer.headers.get('x-router-request-id')}`

@@ -178,7 +178,7 @@ async function openHouse(t: TestContext): Promise<House> {
       let stopped: Promise<void> | undefined
       const stop = () => (stopped ??= service.stop())
       atEnd(t, stop)
-      await bench.chain.admin.fundGas(service.money!.relayer, 10_000_000n)
+      await bench.chain.admin.giveUsdc(service.money!.relayer, 10_000_000n)
       return { ...service, stop }
     },
     async copyDatabase() {

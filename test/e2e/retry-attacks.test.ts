@@ -153,7 +153,8 @@ async function leaveBeforeOutput(account: TestAccount): Promise<void> {
 }
 
 async function readShort(account: TestAccount, headers: Record<string, string>): Promise<void> {
-  upstream.answer = answers(created, text('ok'), completed())
+  // A text of fewer bytes than the five reported tokens would teach that the provider reasons unseen.
+  upstream.answer = answers(created, text('A coin.'), completed())
   const answer = await postChat(service, account.apiKey, streamed, { headers })
   assert.match(await answer.text(), /\[DONE\]/)
 }

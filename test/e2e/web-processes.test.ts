@@ -3,8 +3,16 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
+import { callChat, endedRows } from '../support/chat-client.ts'
 import { parseMetrics } from '../support/prometheus.ts'
-import { answers, completed, created, startScriptedUpstream, text } from '../support/scripted-upstream.ts'
+import {
+  answers,
+  completed,
+  created,
+  startScriptedUpstream,
+  text,
+  type UpstreamExchange,
+} from '../support/scripted-upstream.ts'
 import { postChat, startTestService, withoutTools } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
@@ -41,6 +49,22 @@ test('connections are spread over all processes, and any of them reports the met
       requests,
     )
   }
+})
+
+test('all processes share the allowance for cancels before output', async () => {
+  const poor = await service.openAccount('10')
+  // 7,506 at list price; 10,000 an hour are free.
+  const body = { messages: [{ role: 'user', content: ' penny'.repeat(7_500) }], max_tokens: 100 }
+  for (let cancel = 0; cancel < 12; cancel += 1) {
+    const asked = Promise.withResolvers<UpstreamExchange>()
+    upstream.answer = asked.resolve
+    const call = callChat(service, poor, { ...body, ...withoutTools })
+    const { hungUp } = await asked.promise
+    call.leave()
+    await hungUp
+  }
+  const rows = await endedRows(service, poor, 12)
+  assert.equal(rows.filter(({ charged_atomic }) => charged_atomic === '0').length, 1)
 })
 
 test('a killed process is started again, and the requests that it served are ended', async () => {

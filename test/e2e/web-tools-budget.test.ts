@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
+import { countTokens } from 'gpt-tokenizer/encoding/o200k_base'
 import { endOrphanedHolds } from '../../src/jobs/end-orphaned-holds.ts'
-import { allFrames, callChat, chunkOf, endedRow, framesOf } from '../support/chat-client.ts'
+import { allFrames, callChat, chunkOf, endedRow, endedRows, framesOf } from '../support/chat-client.ts'
 import { openLedger } from '../support/ledger.ts'
 import {
   answers,
@@ -166,8 +167,8 @@ test('reasoning that used up the tokens leaves no search to pay for', async () =
 test('a page is not read either when its answer could not be written', async () => {
   suite.upstream.answer = inTurn([fetching(), [created, text('A coin.')]])
   const { row, activities } = await stream({ max_tokens: 40, web_search: false })
-  // Nor does the quote leave enough for a second round: the answer ends here.
-  assert.deepEqual([web.urls, Number(row.charged_atomic), row.finish_reason], [[], roundPrice, 'length'])
+  // The quote leaves enough for a second round, in which the model answers without the page.
+  assert.deepEqual([web.urls, Number(row.charged_atomic), row.finish_reason], [[], 2 * roundPrice, 'stop'])
   assert.deepEqual(
     activities.map(({ type, reason }) => [type, reason]),
     [['web_fetch', 'max_tokens_spent']],
@@ -311,16 +312,51 @@ test('a client that leaves in the middle of a search pays for what was said befo
   assert.deepEqual([row.status, Number(row.charged_atomic), row.cost.search_calls], ['cancelled', roundPrice, 0])
 })
 
-test('a client that leaves after a search, before any output, pays for the round and the search', async () => {
+test('a client that leaves after a search, before any output, pays for the round, the search, and the input of the round that was sent', async () => {
   const further = Promise.withResolvers<UpstreamExchange>()
   suite.upstream.answer = inTurn([[created, ...functionCall('web_search', { query: 'penny' })], further.resolve])
   const call = callChat(suite.service, account, { messages, stream: true })
-  const { hungUp } = await further.promise
+  const exchange = await further.promise
   call.leave()
-  await hungUp
+  await exchange.hungUp
   const row = await endedRow(suite.service, account)
-  assert.deepEqual([row.status, Number(row.charged_atomic)], ['cancelled', roundPrice + searchPrice])
+  const input = row.usage!.prompt_tokens - 10
+  assert.ok(input > countTokens(outputsOf(exchange)[0]!), `${input} tokens of the results and what came before`)
+  assert.deepEqual([row.status, Number(row.charged_atomic)], ['cancelled', roundPrice + searchPrice + input])
   assertAddsUp(row)
+})
+
+test('no further round is sent while no client waits; a retry that joins pays for the rounds before a refusal', async () => {
+  const asked = Promise.withResolvers<UpstreamExchange>()
+  const refuses = ({ send, end }: UpstreamExchange) => {
+    send(created, failedEvent('invalid_prompt'))
+    end()
+  }
+  suite.upstream.answer = asked.resolve
+  const before = suite.upstream.exchanges.length
+  const options = { headers: { 'idempotency-key': 'joined' } }
+  const first = callChat(suite.service, account, { messages, stream: true }, options)
+  const exchange = await asked.promise
+  first.leave()
+  await exchange.read()
+  // A call that is not run shows no activity.
+  const calls = fetching('https://elsewhere.test/')
+  exchange.send(...calls, completed())
+  exchange.end()
+  // Meanwhile another request of the account gets through its two rounds.
+  suite.upstream.answer = inTurn([calls, [created, text('A coin.')]])
+  await ask({})
+  assert.equal(suite.upstream.exchanges.length - before, 1 + 2)
+  suite.upstream.answer = refuses
+  const retry = callChat(suite.service, account, { messages, stream: true }, options)
+  assert.match((await allFrames(retry)).join(), /"error":/)
+  assert.equal(suite.upstream.exchanges.length - before, 1 + 2 + 1)
+  const rows = await endedRows(suite.service, account, 3)
+  assert.deepEqual(rows.map(({ status, charged_atomic }) => [status, Number(charged_atomic)]).sort(), [
+    ['failed', roundPrice],
+    ['refused', 0],
+    ['succeeded', 2 * roundPrice],
+  ])
 })
 
 test('a client that leaves before a first search has run pays nothing: our own calls are no output', async () => {
@@ -360,6 +396,30 @@ for (const [stream, said, charged] of [
     // A search that is not charged is still in the log.
     assert.equal(row.cost.search_calls, 1)
   })
+}
+
+for (const code of ['invalid_prompt', 'content_policy_violation', 'context_length_exceeded']) {
+  for (const stream of [true, false]) {
+    const form = stream ? 'streamed' : 'buffered'
+    test(`the upstream refuses the round after a search with ${code}, ${form}: the round before it and the search are charged`, async () => {
+      for (const isEvent of [true, false]) {
+        suite.upstream.answer = inTurn([
+          searching(),
+          (exchange) => {
+            if (isEvent) exchange.send(created, failedEvent(code))
+            else exchange.outgoing.writeHead(400, { 'content-type': 'application/json' })
+            exchange.outgoing.end(isEvent ? '' : JSON.stringify({ error: { code, message: 'No.' } }))
+          },
+        ])
+        const answer = await postChat(suite.service, account.apiKey, { messages, stream })
+        assert.match(await answer.text(), /"error":/)
+        const row = await getRow(suite.service, account.apiKey, answer)
+        assert.deepEqual([row.status, Number(row.charged_atomic)], ['failed', roundPrice + searchPrice])
+        if (!stream) assert.equal(answer.headers.get('x-router-charged-usdc'), row.charged_atomic)
+        assertAddsUp(row)
+      }
+    })
+  }
 }
 
 test('after a crash a completed search is charged with the output that was checkpointed', async () => {

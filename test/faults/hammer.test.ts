@@ -6,12 +6,13 @@ import { findAccount } from '../../src/ledger/accounts.ts'
 import type { Payer } from '../../src/ledger/hold-calls.ts'
 import { format, fromAtomic } from '../../src/money/usdc.ts'
 import { assertBooksBalance } from '../support/audit.ts'
+import { exampleCount } from '../support/examples.ts'
 import { openPayer } from '../support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../support/postgres.ts'
 import { recordProof } from '../support/proof.ts'
 
 // HAMMER_ATTEMPTS=100000 for the long form.
-const attemptsTotal = Number(process.env.HAMMER_ATTEMPTS ?? 10_000)
+const attemptsTotal = exampleCount('HAMMER_ATTEMPTS', { short: 2_000, full: 10_000 })
 
 export type HammerOrder = {
   readonly databaseUrl: string

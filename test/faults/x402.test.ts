@@ -14,7 +14,10 @@ import { openX402Wallet } from '../support/x402-wallet.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 
-type Balance = Record<'credit_atomic' | 'held_atomic' | 'charged_atomic' | 'paid_atomic', string> & {
+type Balance = Record<
+  'credit_atomic' | 'held_atomic' | 'charged_atomic' | 'paid_atomic' | 'refunded_atomic',
+  string
+> & {
   readonly refunds: readonly { readonly state: string }[]
 }
 
@@ -53,18 +56,20 @@ test('the program of penny x402 demo works when pasted; its wallet loses nothing
   const balance = async () => (await (await (await walletNow()).signingIn()(`${base()}/balance`)).json()) as Balance
   const first = await balance()
   assert.equal(BigInt(first.credit_atomic), BigInt(first.paid_atomic) - BigInt(first.charged_atomic))
-  // The second time, the wallet pays what its credit does not cover: the cost of the first request, and at least 0.001 USDC.
+  // The second time, the wallet pays what its credit does not cover: the cost of the first request, and at least 0.002 USDC.
   assert.match(await paste(program), /sandbox model/)
-  const second = BigInt(first.charged_atomic) > 1_000n ? BigInt(first.charged_atomic) : 1_000n
+  const second = BigInt(first.charged_atomic) > 2_000n ? BigInt(first.charged_atomic) : 2_000n
   assert.equal(BigInt((await balance()).paid_atomic), BigInt(first.paid_atomic) + second)
 
-  const body = JSON.stringify({ max_tokens: 64, messages: [{ role: 'user', content: 'What is a penny?' }] })
-  const request = { method: 'POST', headers: { 'content-type': 'application/json' }, body }
   for (const name of x402FailpointNames) {
     await stop()
     service = await penny.start({ FAILPOINT: `${name}:1` })
     const exited = once(service, 'exit')
-    await assert.rejects((await walletNow()).paying(`${base()}/chat/completions`, request))
+    // More than the wallet's credit covers: only then is a payment submitted.
+    const maxTokens = Number(BigInt((await balance()).credit_atomic) / 5n) + 1_000
+    const body = JSON.stringify({ max_tokens: maxTokens, messages: [{ role: 'user', content: 'What is a penny?' }] })
+    const request = { method: 'POST', headers: { 'content-type': 'application/json' }, body }
+    await assert.rejects((await walletNow()).netting()(`${base()}/chat/completions`, request))
     await exited
     service = await penny.start()
     const wallet = await walletNow()
@@ -81,9 +86,12 @@ test('the program of penny x402 demo works when pasted; its wallet loses nothing
   const wallet = await walletNow()
   // Each start of the test has a port of its own.
   assert.match(await paste(refundProgram.replaceAll(firstBase, base())), /x402\.refund/)
-  const { charged_atomic: charged } = await untilFits(balance, ({ refunds }) => refunds[0]?.state === 'confirmed')
+  const { paid_atomic: paid, refunded_atomic: refunded } = await untilFits(
+    balance,
+    ({ refunds }) => refunds[0]?.state === 'confirmed',
+  )
   await untilFits(
     () => gatewayOf(money(), wallet.address),
-    (left) => left === 1_000_000n - BigInt(charged),
+    (left) => left === 1_000_000n - BigInt(paid) + BigInt(refunded),
   )
 })

@@ -72,19 +72,23 @@ async function refundWallet(money: MoneyService): Promise<void> {
   const base = `${money.service.publicUrl}/x402/v1`
   const wallet = await openX402Wallet(money, '0.1')
   const headers = { 'content-type': 'application/json' }
-  const body = JSON.stringify({ max_tokens: 64, messages: [{ role: 'user', content: 'What is a penny?' }] })
+  const body = JSON.stringify({ max_tokens: 8_000, messages: [{ role: 'user', content: 'What is a penny?' }] })
   assert.equal((await wallet.paying(`${base}/chat/completions`, { method: 'POST', headers, body })).status, 200)
   assert.equal((await wallet.signingIn()(`${base}/refund`, { method: 'POST' })).status, 202)
   const left = await until(async () => {
     const answer = await wallet.signingIn()(`${base}/balance`)
-    const { refunds, charged_atomic: charged } = (await answer.json()) as Balance
-    return refunds[0]?.state === 'confirmed' && 100_000n - BigInt(charged)
+    const { refunds, paid_atomic: paid, refunded_atomic: refunded } = (await answer.json()) as Balance
+    return refunds[0]?.state === 'confirmed' && 100_000n - BigInt(paid) + BigInt(refunded)
   })
   await until(async () => (await gatewayOf(money, wallet.address)) === left)
   assert.deepEqual(await findViolations(money.service.database), [])
 }
 
-type Balance = { readonly refunds: readonly { readonly state: string }[]; readonly charged_atomic: string }
+type Balance = {
+  readonly refunds: readonly { readonly state: string }[]
+  readonly paid_atomic: string
+  readonly refunded_atomic: string
+}
 
 async function payOut(t: TestContext, money: MoneyService): Promise<void> {
   const { gatewayUrl, gatewayToken, terms } = money.money

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { encodeFunctionData, type Hex, pad, toEventSelector } from 'viem'
+import { concat, encodeFunctionData, type Hex, pad, toEventSelector } from 'viem'
 import { devUsdcAbi } from '../../contracts/generated/DevUsdc.abi.ts'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
 import { createAccount, findAccount } from '../../src/ledger/accounts.ts'
@@ -17,7 +17,7 @@ import { sendCall } from '../support/gateway.ts'
 import { partitions } from '../support/ledger.ts'
 import { testDatabase } from '../support/postgres.ts'
 import type { RpcAnswer } from '../support/rpc-proxy.ts'
-import { usdc, walletClient } from '../support/sandbox-chain.ts'
+import { gasAllowance, publicClient, usdc, walletClient } from '../support/sandbox-chain.ts'
 import { keys } from '../support/signing.ts'
 import { until } from '../support/until.ts'
 
@@ -26,6 +26,7 @@ import { until } from '../support/until.ts'
 const deposits = depositSuite()
 const { openAccount, send, round, balanceOf, untilCredited, depositsOf, shown, onChain, alarms, cleanUps } = deposits
 const transferTopic = toEventSelector('Transfer(address,address,uint256)')
+const weiPerAtomic = 10n ** 12n
 const runs = Number(process.env.SETTLEMENT_RUNS ?? 4)
 
 test('USDC sent to the deposit address is credited once, though Arc logs every transfer twice', async () => {
@@ -41,6 +42,86 @@ test('USDC sent to the deposit address is credited once, though Arc logs every t
   )
   assert.deepEqual(alarms, [])
 })
+
+// What the address is paid by: a wallet's native send, the token, or a contract that passes on or leaves what it got.
+const endowedCode =
+  (code: string) =>
+  (to: string): PaidBy => ({ data: `0x${code.replace('ADDRESS', to.slice(2))}` as Hex })
+const kindsOfSend: Readonly<Record<string, (to: string) => PaidBy>> = {
+  'a native send': (to) => ({ to: to as Hex }),
+  'a contract’s internal transfer': endowedCode('5f5f5f5f3473ADDRESS5af100'),
+  'the endowment of a contract that destroys itself': endowedCode('73ADDRESSff'),
+}
+type PaidBy = { readonly to?: Hex; readonly data?: Hex }
+
+for (const [kind, paidBy] of Object.entries(kindsOfSend)) {
+  test(`${kind} is seen by the next look at the chain, with its transaction, and credited once`, async () => {
+    const account = await openAccount()
+    const hash = await pay(paidBy(account.address), 150_000n * weiPerAtomic + 5n)
+    await watchDeposits(deposits.parts)
+    const [seen, ...others] = await shown(account)
+    assert.deepEqual([seen?.amount, seen?.seenTxHash?.toString('hex')], [150_000n, hash.slice(2)])
+    if (kind === 'a native send') assert.equal(seen?.sender, stranger.address.toLowerCase())
+    assert.deepEqual(others, [])
+    await untilCredited(account, 150_000n)
+    for (let again = 0; again < 3; again += 1) await round()
+    assert.deepEqual([await balanceOf(account), await depositsOf(account)], [150_000n, 1])
+    assert.deepEqual(alarms, [])
+  })
+}
+
+test('dust stays at the address and counts when it adds up; a transfer to oneself counts for none', async () => {
+  const account = await openAccount()
+  for (const wei of [600_000_000_000n, 600_000_000_000n]) await pay({ to: account.address as Hex }, wei)
+  await pay({ to: stranger.address }, 700_000n * weiPerAtomic)
+  await watchDeposits(deposits.parts)
+  assert.deepEqual(await shown(account), [])
+  await pay({ to: account.address as Hex }, 149_999n * weiPerAtomic)
+  await untilCredited(account, 150_000n)
+})
+
+// An exchange pays out to many of our customers at once; more than are asked for by address.
+test('500 payments in one block are seen by one look at the logs, each once', async () => {
+  const accounts = await Promise.all(Array.from({ length: 500 }, () => openAccount()))
+  // Sends an atomic unit to each address in its input.
+  const code: Hex = '0x601b8060093d393df35f5b5f5f5f5f64e8d4a5100085355af15060200136811060015700'
+  const client = publicClient(deposits.bench.chain.url)
+  const { contractAddress } = await client.getTransactionReceipt({ hash: await pay({ data: code }, 0n) })
+  const payAll = (some: typeof accounts) =>
+    pay(
+      { to: contractAddress!, data: concat(some.map(({ address }) => pad(address as Hex))) },
+      BigInt(some.length) * weiPerAtomic,
+    )
+  // A payment to an address that never had any costs more gas: 500 of them do not fit into one block.
+  await payAll(accounts.slice(0, 250))
+  await payAll(accounts.slice(250))
+  await watchDeposits(deposits.parts)
+  await payAll(accounts)
+  deposits.proxy.calls.length = 0
+  await watchDeposits(deposits.parts)
+  assert.deepEqual(
+    deposits.proxy.calls.map(({ method }) => method),
+    ['eth_blockNumber', 'eth_getLogs'],
+  )
+  await watchDeposits(deposits.parts)
+  const sender = contractAddress!.toLowerCase()
+  for (const account of accounts) {
+    const seen = (await shown(account)).map((arrival) => [arrival.amount, arrival.sender])
+    assert.deepEqual(seen, [
+      [1n, sender],
+      [1n, sender],
+    ])
+  }
+})
+
+/** A transaction of the stranger with that value; its hash. */
+async function pay(call: PaidBy, wei: bigint): Promise<Hex> {
+  const { admin, url } = deposits.bench.chain
+  await admin.giveUsdc(stranger.address, wei / weiPerAtomic + 1_000_000n)
+  const hash = await walletClient(url, stranger).sendTransaction({ ...call, value: wei } as never)
+  await publicClient(url).waitForTransactionReceipt({ hash })
+  return hash
+}
 
 test('without a new block neither logs are read nor the gateway is asked', async () => {
   const { chain, gatewayClient } = deposits.parts
@@ -127,7 +208,7 @@ test('two processes that see the same deposit credit it once', async () => {
 
 test('other tokens, empty transfers and USDC to unknown addresses are not credited', async () => {
   const account = await openAccount()
-  await deposits.bench.chain.admin.giveUsdc(stranger.address, 1n)
+  await deposits.bench.chain.admin.giveUsdc(stranger.address, gasAllowance)
   // A contract that logs a transfer of five of its own coins to the account while it is made.
   const words = [transferTopic, pad(stranger.address), pad(account.address as Hex)].map((word) => `7f${word.slice(2)}`)
   const code: Hex = `0x624c4b40600052${words.reverse().join('')}60206000a300`
@@ -179,7 +260,7 @@ test('dust waits, is shown, and comes in together when it is worth the gas', asy
 
 test('a third party’s deposit for the account directly into the contract is credited', async () => {
   const account = await openAccount()
-  await deposits.bench.chain.admin.giveUsdc(stranger.address, 1_234n)
+  await deposits.bench.chain.admin.giveUsdc(stranger.address, 1_234n + gasAllowance)
   const approve = encodeFunctionData({
     abi: devUsdcAbi,
     functionName: 'approve',

@@ -19,7 +19,7 @@ import { earlier } from '../support/earlier.ts'
 import { account as chainAccount, onChain, openBench, sendCall, token, untilBalance } from '../support/gateway.ts'
 import { charge, hold, openLedger, openPayer } from '../support/ledger.ts'
 import { testDatabase } from '../support/postgres.ts'
-import { usdc } from '../support/sandbox-chain.ts'
+import { gasAllowance, usdc } from '../support/sandbox-chain.ts'
 import { dueAtOnce } from '../support/settlement-bench.ts'
 import { createCustodian, keys, terms } from '../support/signing.ts'
 import { until } from '../support/until.ts'
@@ -68,7 +68,7 @@ async function openHouse(t: TestContext) {
       const { address } = keys.ofAccount(payer.accountId)
       await assignAddress(database, { partition: payer.partition, id: payer.accountId, address })
       const stranger = chainAccount('stranger')
-      await bench.chain.admin.giveUsdc(stranger.address, funds)
+      await bench.chain.admin.giveUsdc(stranger.address, funds + gasAllowance)
       const approve = encodeFunctionData({ abi: devUsdcAbi, functionName: 'approve', args: [wallet, funds] })
       await sendCall(bench.chain, stranger, usdc, approve)
       const args = [usdc, address, funds] as const

@@ -57,9 +57,9 @@ test('many accounts are compared with the chain in few calls, and one by one whe
   }
   const seller = deposits.parts.terms.seller
   const look = () => checkSolvency({ database, chain: deposits.parts.chain, seller })
-  assert.equal(await counted(look), 3, 'of the accounts and the seller')
-  assert.equal(await counted(() => reconcileArrivals({ ...deposits.parts, database })), 3)
-  assert.equal(await counted(() => reconcileDeposits({ ...deposits.parts, database })), 3)
+  assert.equal(await counted(look), 1, 'of the accounts and the seller')
+  assert.equal(await counted(() => reconcileArrivals({ ...deposits.parts, database })), 1)
+  assert.equal(await counted(() => reconcileDeposits({ ...deposits.parts, database })), 1)
   const report = await look()
   // One of them had a deposit that its books did not know.
   assert.deepEqual([report.accounts, report.on_chain_atomic, report.owed_atomic], [250, '150000', '150250'])
@@ -103,10 +103,10 @@ test('a transfer whose log the node never sent is found by the balance', async (
 
 test('a deposit whose log the node never sent is found by the contract’s balance, and credited once', async () => {
   const account = await openAccount()
-  deposits.proxy.fault = async ({ method, params }, forward) => {
-    if (method !== 'eth_getLogs') return forward()
-    const [{ topics }] = params as [{ topics: Hex[] }]
-    return topics[0] === transferTopic ? forward() : { result: [] }
+  deposits.proxy.fault = async ({ method }, forward) => {
+    const answer = await forward()
+    if (method !== 'eth_getLogs') return answer
+    return { result: answer.result.filter(({ topics }: { topics: Hex[] }) => topics[0] === transferTopic) }
   }
   await send(account.address, 600_000n)
   await until(async () => {

@@ -7,7 +7,7 @@ import { findViolations } from '../../src/ledger/audit.ts'
 import { makeDuePayments } from '../../src/ledger/payments.ts'
 import { requestRefund } from '../../src/ledger/refunds.ts'
 import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
-import { fromAtomic } from '../../src/money/usdc.ts'
+import { fromAtomic, zero } from '../../src/money/usdc.ts'
 import { writeBundle } from '../../src/receipts/bundle.ts'
 import { verifyBundle } from '../../src/receipts/verify-bundle.ts'
 import type { Chain } from '../../src/settlement/chain.ts'
@@ -277,6 +277,7 @@ test('what wallets paid over x402 after the copy is their credit, less what was 
     id: randomUUID(),
     amount: undefined,
     min: fromAtomic(1n),
+    transferGas: zero,
   })
   assert.deepEqual(
     [next.amount, next.sequence],

@@ -281,7 +281,7 @@ async function openCrowd(name: string, gas: bigint) {
   const { database } = fresh
   await beginDeposits({ database, readHead: deposits.parts.chain.finalBlock, fromBlock: undefined })
   const payer = chainAccount(name)
-  await deposits.bench.chain.admin.fundGas(payer.address, gas)
+  await deposits.bench.chain.admin.giveUsdc(payer.address, gas)
   const own = { ...deposits.parts, database, sender: openSender(name) }
   return {
     own,
@@ -322,7 +322,7 @@ test('200 accounts with 0.10 USDC cannot use up the gas for a deposit of 1 USDC'
   await look()
   assert.deepEqual((await swept()).slice(small), [1_000_000n])
 
-  await deposits.bench.chain.admin.fundGas(own.sender.address, 100_000_000n)
+  await deposits.bench.chain.admin.giveUsdc(own.sender.address, 100_000_000n)
   for (let again = 0; again < 2; again += 1) await look()
   assert.ok((await swept()).length >= small + 21, 'small deposits go on when there is gas')
 })

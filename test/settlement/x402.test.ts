@@ -8,7 +8,7 @@ import { readPayable } from '../../src/ledger/payouts.ts'
 import { requestRefund } from '../../src/ledger/refunds.ts'
 import { createRequestId, type RequestId } from '../../src/ledger/request-id.ts'
 import { findWallet } from '../../src/ledger/wallet-accounts.ts'
-import { fromAtomic, parse } from '../../src/money/usdc.ts'
+import { fromAtomic, parse, zero } from '../../src/money/usdc.ts'
 import { type X402FailpointName, x402FailpointNames } from '../../src/process/failpoints.ts'
 import type { Hex } from '../../src/receipts/hex.ts'
 import { verifyBundle } from '../../src/receipts/verify-bundle.ts'
@@ -346,19 +346,19 @@ test('a request whose credit nearly covers it is asked for the smallest payment,
     assert.equal(error.extra!.amount_atomic, accepts[0].amount)
     return BigInt(accepts[0].amount)
   }
-  assert.deepEqual([await asked(40n), await asked(1_000n), await asked(1_500n)], [1_000n, 1_000n, 1_500n])
-  const first = await buy(wallet.address, sign(wallet, 1_500n), 1_500n)
+  assert.deepEqual([await asked(40n), await asked(2_000n), await asked(2_500n)], [2_000n, 2_000n, 2_500n])
+  const first = await buy(wallet.address, sign(wallet, 2_500n), 2_500n)
   assert.ok('hold' in first)
   await bench.holds.end(charge(first.hold, 100n))
   // Otherwise a payment of one unit, with its gas, would pay each request.
-  assert.deepEqual([await asked(1_401n), await asked(2_400n), await asked(2_401n)], [1_000n, 1_000n, 1_001n])
-  const covered = await buy(wallet.address, undefined, 1_400n)
+  assert.deepEqual([await asked(2_401n), await asked(4_400n), await asked(4_401n)], [2_000n, 2_000n, 2_001n])
+  const covered = await buy(wallet.address, undefined, 2_400n)
   assert.ok('hold' in covered)
   await bench.holds.end(charge(covered.hold, 0n))
-  const topUp = await buy(wallet.address, sign(wallet, 1_000n), 1_401n)
+  const topUp = await buy(wallet.address, sign(wallet, 2_000n), 2_401n)
   assert.ok('hold' in topUp)
-  await bench.holds.end(charge(topUp.hold, 1_401n))
-  assert.equal(await creditOf(wallet.address), 999n)
+  await bench.holds.end(charge(topUp.hold, 2_401n))
+  assert.equal(await creditOf(wallet.address), 1_999n)
   await assertBooksBalance(bench.database)
 })
 
@@ -397,7 +397,14 @@ test('a refund is paid once, whatever the gateway answers', async () => {
   await confirmAll()
   const { partition, accountId } = await findWallet(bench.database, wallet.address, partitions)
   const id = '00000000-0000-4000-8000-000000000001'
-  await requestRefund(bench.database, { partition, accountId, id, amount: undefined, min: fromAtomic(1n) })
+  await requestRefund(bench.database, {
+    partition,
+    accountId,
+    id,
+    amount: undefined,
+    min: fromAtomic(1n),
+    transferGas: zero,
+  })
   const faults: CallFault[] = ['hung up', 'unavailable', 'error after', 'empty body']
   bench.gateway.faults = () => faults.shift()
   for (let round = 0; round < 8; round += 1) {
@@ -424,7 +431,14 @@ for (const status of ['received', 'completed'] as const) {
     await confirmAll()
     const { partition, accountId } = await findWallet(database, wallet.address, partitions)
     const id = randomUUID()
-    await requestRefund(database, { partition, accountId, id, amount: undefined, min: fromAtomic(1n) })
+    await requestRefund(database, {
+      partition,
+      accountId,
+      id,
+      amount: undefined,
+      min: fromAtomic(1n),
+      transferGas: zero,
+    })
     await advanceRefunds(bench.parts)
     const rowOf = async () => {
       const [row] = await database.query<{ state: string; gateway_id: string | null }>(
@@ -463,7 +477,7 @@ test('a refund waits for the payments that its credit comes from, and while the 
   await spend()
   const { partition, accountId } = await findWallet(database, wallet.address, partitions)
   const id = randomUUID()
-  await requestRefund(database, { partition, accountId, id, amount: undefined, min: fromAtomic(1n) })
+  await requestRefund(database, { partition, accountId, id, amount: undefined, min: fromAtomic(1n), transferGas: zero })
   const stateOf = async () =>
     (await database.query<{ state: string }>('select state from withdrawals where id = $1', [id]))[0]!.state
   await advanceRefunds(bench.parts)
@@ -503,7 +517,14 @@ test('a payout leaves what wallets paid and did not use, before the ledger knows
     await bench.holds.end(charge(decision.hold, 10n))
   }
   const { partition, accountId } = await findWallet(database, refunded.address, partitions)
-  await requestRefund(database, { partition, accountId, id: randomUUID(), amount: undefined, min: fromAtomic(1n) })
+  await requestRefund(database, {
+    partition,
+    accountId,
+    id: randomUUID(),
+    amount: undefined,
+    min: fromAtomic(1n),
+    transferGas: zero,
+  })
   await assert.rejects(buy(dead.address, sign(dead, 200n), 200n, 'after_x402_settle'), Death)
   gateway.batch()
   assert.equal(await payable(), before + 10n + 10n, 'only the charges')
@@ -555,7 +576,14 @@ test('after a payment failed late, later credit of its wallet is owed in full: p
   await confirmAll()
   assert.equal(await creditOf(wallet.address), 150n)
   assert.deepEqual(await numbers(), { payable: before.payable + 50n, owed: before.owed + 150n })
-  await requestRefund(database, { partition, accountId, id: randomUUID(), amount: undefined, min: fromAtomic(1n) })
+  await requestRefund(database, {
+    partition,
+    accountId,
+    id: randomUUID(),
+    amount: undefined,
+    min: fromAtomic(1n),
+    transferGas: zero,
+  })
   assert.deepEqual(await numbers(), { payable: before.payable + 50n, owed: before.owed })
   await refundAll()
   assert.deepEqual(await numbers(), { payable: before.payable + 50n, owed: before.owed })
@@ -578,6 +606,7 @@ test('the audit finds a wallet account whose totals are not those of its payment
     id: randomUUID(),
     amount: fromAtomic(50n),
     min: fromAtomic(1n),
+    transferGas: zero,
   })
   await assertBooksBalance(bench.database)
   const places = [
@@ -669,7 +698,7 @@ test('solvency finds a seller that spent, or a ledger that promises, more than w
   assert.deepEqual(await watch(), [false, '1'])
   const { partition, accountId } = await findWallet(database, wallet.address, partitions)
   const id = randomUUID()
-  await requestRefund(database, { partition, accountId, id, amount: undefined, min: fromAtomic(1n) })
+  await requestRefund(database, { partition, accountId, id, amount: undefined, min: fromAtomic(1n), transferGas: zero })
   await advanceRefunds(parts)
   const stateOf = async () =>
     (await database.query<{ state: string }>('select state from withdrawals where id = $1', [id]))[0]!.state

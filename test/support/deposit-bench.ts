@@ -19,7 +19,7 @@ import { type SigningTerms, usdcDomain } from '../../src/signer/signing-terms.ts
 import { account as chainAccount, type GatewayBench, openBench, sendCall } from './gateway.ts'
 import { partitions } from './ledger.ts'
 import { type RpcProxy, startRpcProxy } from './rpc-proxy.ts'
-import { chainId, publicClient, usdc } from './sandbox-chain.ts'
+import { chainId, gasAllowance, publicClient, usdc } from './sandbox-chain.ts'
 import { createCustodian, keys, terms as signingTerms } from './signing.ts'
 import { until } from './until.ts'
 
@@ -42,7 +42,7 @@ export function depositSuite() {
     bench = await openBench(context)
     const gateway = await bench.start()
     proxy = await startRpcProxy(context, bench.chain.url)
-    await bench.chain.admin.fundGas(relayer.address, 100_000_000n)
+    await bench.chain.admin.giveUsdc(relayer.address, 100_000_000n)
     const gatewayWallet = bench.wallet.toLowerCase() as Address
     const terms: SigningTerms = {
       ...signingTerms,
@@ -55,7 +55,7 @@ export function depositSuite() {
     cleanUps.push(() => gatewayClient.close())
     parts = {
       database: bench.database,
-      chain: await openChain({ rpcUrl: proxy.url, usdc: terms.usdc.address, gatewayWallet, timeoutMs: 10_000 }),
+      chain: await openChain({ rpcUrl: proxy.url, usdc: terms.usdc.address, gatewayWallet, node: openNode() }),
       gatewayClient,
       signer: createSigner({ ask: askCustodian(createCustodian(context, { terms })), onFault: assert.ifError }),
       terms: paymentTerms(terms, 0),
@@ -85,10 +85,19 @@ export function depositSuite() {
     return account
   }
 
+  /** Waits for nothing. */
+  function openNode(): ChainNode {
+    let nowMs = 0
+    const sleep = async (ms: number) => {
+      nowMs += ms
+    }
+    return new ChainNode(proxy.url, { clock: { now: () => nowMs, sleep } })
+  }
+
   /** Sends with that key, over the node that may lie. */
   function openSender(name: string, options: Partial<SenderOptions> = {}): TransactionSender {
     return new TransactionSender({
-      node: new ChainNode(proxy.url),
+      node: openNode(),
       chainId,
       account: chainAccount(name),
       resendMs: 0,
@@ -104,7 +113,7 @@ export function depositSuite() {
 
   /** A plain transfer of test USDC, as from any wallet. */
   async function send(to: string, atomic: bigint): Promise<void> {
-    await bench.chain.admin.giveUsdc(stranger.address, atomic)
+    await bench.chain.admin.giveUsdc(stranger.address, atomic + gasAllowance)
     const data = encodeFunctionData({ abi: devUsdcAbi, functionName: 'transfer', args: [to as Hex, atomic] })
     await sendCall(bench.chain, stranger, usdc, data)
   }

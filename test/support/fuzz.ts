@@ -11,7 +11,6 @@ export type FuzzOptions = {
   readonly seed: number
   readonly count: number
   readonly atOnce: number
-  readonly onProgress?: (done: number) => void
 }
 
 export type FuzzResult = {
@@ -26,10 +25,7 @@ const requestsPerAccount = 500
 const problemsMax = 20
 
 /** Sends requests that are more or less wrong, and judges every answer. */
-export async function fuzz(
-  service: TestService,
-  { seed, count, atOnce, onProgress }: FuzzOptions,
-): Promise<FuzzResult> {
+export async function fuzz(service: TestService, { seed, count, atOnce }: FuzzOptions): Promise<FuzzResult> {
   const pool = new Pool(service.origin, { connections: atOnce, pipelining: 1 })
   const answers: Record<string, number> = {}
   const problems: string[] = []
@@ -43,7 +39,6 @@ export async function fuzz(
       const { kind, problem } = await tryOne(service, pool, account!, fuzzedRequest(seed, number))
       answers[kind] = (answers[kind] ?? 0) + 1
       if (problem !== undefined) problems.push(`request ${number} of seed ${seed}, ${kind}: ${problem}`)
-      onProgress?.(number + 1)
     }
   }
   try {

@@ -11,7 +11,7 @@ import type { ChainServer } from '../../sandbox/chain/server.ts'
 import { atEnd } from './at-end.ts'
 import { burnIntentTypes, transferFields } from './circle-types.ts'
 import { type TestDatabase, testDatabase } from './postgres.ts'
-import { account, chainId, publicClient, signCall, startChain, usdc } from './sandbox-chain.ts'
+import { account, chainId, gasAllowance, publicClient, signCall, startChain, usdc } from './sandbox-chain.ts'
 import { untilFits } from './until.ts'
 
 /** A gateway over a chain and a database of its own, which end with the test. */
@@ -72,7 +72,7 @@ export async function openBench(test: TestContext): Promise<GatewayBench> {
 
 /** Gives an address test USDC, which it deposits. */
 export async function deposit({ chain, wallet }: GatewayBench, payer: PrivateKeyAccount, value: bigint): Promise<Hash> {
-  await chain.admin.giveUsdc(payer.address, value)
+  await chain.admin.giveUsdc(payer.address, value + gasAllowance)
   const approve = encodeFunctionData({ abi: devUsdcAbi, functionName: 'approve', args: [wallet, value] })
   await sendCall(chain, payer, usdc, approve)
   return sendCall(

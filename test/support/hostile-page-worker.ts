@@ -1,4 +1,4 @@
-import { answerQuestions } from '../../src/tools/page-channel.ts'
+import { answerQuestion } from '../../src/tools/page-channel.ts'
 
 // Replaces page-worker.ts as if a page had taken over the parser: obeys the page. Only tests start it.
 
@@ -11,7 +11,7 @@ export type Targets = { readonly socket: string; readonly port: number; readonly
 
 const loadMs = 3_500
 
-answerQuestions(async (kind) => {
+answerQuestion(async (kind) => {
   // A PDF simulates code that takes long to load.
   if (kind === 'pdf') await new Promise((resolve) => setTimeout(resolve, loadMs))
   return async ({ body }) => {

@@ -1,7 +1,6 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { TestContext } from 'node:test'
 import { createPublicClient, createWalletClient, defineChain, type Hex, http, parseAbi } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { type SandboxClient, sandboxClient } from '../../sandbox/client.ts'
@@ -10,12 +9,13 @@ import { readConfig } from '../../src/config/config.ts'
 import { createKey } from '../../src/identity/api-keys.ts'
 import { type Account, createAccount, findAccount } from '../../src/ledger/accounts.ts'
 import { requestDepositAddress } from '../../src/ledger/deposit-addresses.ts'
-import { parse } from '../../src/money/usdc.ts'
+import { fromAtomic, parse } from '../../src/money/usdc.ts'
 import { type Service, startService } from '../../src/run/service.ts'
 import type { SettlementEndpoints } from '../../src/settlement/settlement-endpoints.ts'
-import { atEnd } from './at-end.ts'
+import { atEnd, type Ending } from './at-end.ts'
 import { partitions } from './ledger.ts'
 import { testDatabase } from './postgres.ts'
+import { gasAllowance } from './sandbox-chain.ts'
 import { until } from './until.ts'
 
 /** The whole service with its signer, its settlement, its gateway and its chain: everything but a real network. */
@@ -45,7 +45,7 @@ const usdcAbi = parseAbi([
 ])
 const gatewayAbi = parseAbi(['function totalBalance(address token, address depositor) view returns (uint256)'])
 
-export async function startMoneyService(t: TestContext, options: MoneyServiceOptions = {}): Promise<MoneyService> {
+export async function startMoneyService(t: Ending, options: MoneyServiceOptions = {}): Promise<MoneyService> {
   const ledger =
     options.continues === undefined
       ? await testDatabase()
@@ -104,7 +104,8 @@ export async function accountNow({ service }: MoneyService, { partition, id }: A
 /** A wallet outside the service, with test USDC and gas, driven by a plain script, as an exchange does. */
 export async function openWallet(money: MoneyService, amount: string) {
   const account = privateKeyToAccount(generatePrivateKey())
-  if (parse(amount) > 0n) await money.sandbox.faucet(account.address, parse(amount))
+  // Gas is paid from the same balance.
+  if (parse(amount) > 0n) await money.sandbox.faucet(account.address, fromAtomic(parse(amount) + gasAllowance))
   const transport = http(money.money.rpcUrl)
   const chain = defineChain({
     id: money.money.terms.chainId,

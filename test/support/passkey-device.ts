@@ -24,7 +24,8 @@ export class Device {
   async register(client: DashboardClient): Promise<Json> {
     const { options } = await client.post('/api/auth/passkey/options', { purpose: 'register' })
     const credentialLength = Buffer.from([0, this.id.length])
-    const data = Buffer.concat([this.#data(options.rp.id, 0x45), randomBytes(16), credentialLength, this.id])
+    const head = [this.#data(options.rp.id, 0x45), randomBytes(16), credentialLength, this.id]
+    const data = Buffer.concat([...head, coseKey(this.#publicKey, -7)])
     return {
       id: this.id.toString('base64url'),
       rawId: this.id.toString('base64url'),
@@ -76,4 +77,27 @@ export class Device {
   #client(type: string, challenge: string, origin: string): string {
     return Buffer.from(JSON.stringify({ type, challenge, origin, crossOrigin: false })).toString('base64url')
   }
+}
+
+/** A public key as authenticators send it: a map in CBOR. */
+export function coseKey(key: KeyObject, algorithm: number): Buffer {
+  const { x, y, n, e } = key.export({ format: 'jwk' })
+  const [type, ...rest] = { [-7]: [2, 1, x, y], [-8]: [1, 6, x], [-257]: [3, n, e] }[algorithm]!
+  const labels = [1, 3, -1, -2, -3]
+  const values = [type, algorithm, ...rest]
+  const entries = values.flatMap((value, index) => [cborOf(labels[index]!), cborOf(value ?? '')])
+  return Buffer.concat([Buffer.from([0xa0 + values.length]), ...entries])
+}
+
+function cborOf(value: number | string): Buffer {
+  if (typeof value === 'number') return value < 0 ? cborHead(1, -1 - value) : cborHead(0, value)
+  const bytes = Buffer.from(value, 'base64url')
+  return Buffer.concat([cborHead(2, bytes.length), bytes])
+}
+
+function cborHead(major: number, value: number): Buffer {
+  if (value < 24) return Buffer.from([(major << 5) + value])
+  return value < 256
+    ? Buffer.from([(major << 5) + 24, value])
+    : Buffer.from([(major << 5) + 25, value >> 8, value & 255])
 }

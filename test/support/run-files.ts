@@ -72,9 +72,15 @@ async function runFiles({ groups, concurrency, testMsMax, failuresFile }: RunSet
 function writeGroup(files: readonly string[], program: string): string {
   const suites = files.map((file) => {
     const { href } = pathToFileURL(resolve(file))
-    return `suite(${JSON.stringify(file)}, async () => void (await import(${JSON.stringify(href)})))`
+    const name = JSON.stringify(file)
+    return `suite(${name}, async () => {
+  before(() => beginFile(${name}))
+  await import(${JSON.stringify(href)})
+})`
   })
-  writeFileSync(program, ["import { suite } from 'node:test'", ...suites, ''].join('\n'))
+  const costs = JSON.stringify(new URL('./file-costs.ts', import.meta.url))
+  const imports = ["import { before, suite } from 'node:test'", `import { beginFile } from ${costs}`]
+  writeFileSync(program, [...imports, ...suites, ''].join('\n'))
   return program
 }
 

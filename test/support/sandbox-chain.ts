@@ -28,6 +28,8 @@ export const chainId = 5_042_002
 export const usdc = '0x3600000000000000000000000000000000000000'
 export const systemLog = '0xfffffffffffffffffffffffffffffffffffffffe'
 export const withdrawalDelay = 5n
+/** Atomic USDC for the gas of some transactions: it is paid from the balance that a test sends. */
+export const gasAllowance = 100_000n
 
 /** The same accounts in every run. */
 export function account(name: string): PrivateKeyAccount {

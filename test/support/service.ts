@@ -11,6 +11,7 @@ import { creditDeposit } from '../../src/ledger/deposits.ts'
 import { parse } from '../../src/money/usdc.ts'
 import { startService } from '../../src/run/service.ts'
 import type { WebTools } from '../../src/tools/web-tools.ts'
+import { checkAnswers } from './documented-answers.ts'
 import { partitions } from './ledger.ts'
 import { testDatabase } from './postgres.ts'
 
@@ -40,6 +41,8 @@ export type TestServiceOptions = {
   readonly web?: WebTools
   /** How long attempts run on without a client; left out, the default. */
   readonly retryGrace?: Grace
+  /** Compares every answer with openapi.json; `stop` throws when one differs. */
+  readonly comparesAnswers?: true
   /** The clock of the rate limits, in milliseconds; left out, the real one. */
   readonly ratesNow?: () => number
 }
@@ -72,6 +75,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     retryGrace: options.retryGrace,
     ratesNow: options.ratesNow,
   })
+  const assertDocumented = options.comparesAnswers ? checkAnswers(Number(new URL(service.publicUrl).port)) : undefined
   return {
     baseUrl: `${service.publicUrl}/v1`,
     origin: service.publicUrl,
@@ -108,6 +112,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
       await model?.close()
       await ledger.drop()
       rmSync(dataDir, { recursive: true, force: true })
+      assertDocumented?.()
     },
   }
 }

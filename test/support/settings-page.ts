@@ -1,15 +1,12 @@
-import { describeConfig } from '../../src/config/config.ts'
+import { describeDefault, type Setting } from '../../src/config/setting.ts'
 import { settingGroups } from '../../src/config/settings.ts'
-import { everySetting } from './every-setting.ts'
 
 /** `docs/settings.md`: every setting, from the list that the configuration is read by. */
 export function renderSettingsPage(): string {
-  const entries = (['service', 'gateway'] as const).flatMap((reader) => describeConfig(everySetting, reader))
-  const ranges = new Map<string, string | undefined>(entries.map(({ name, range }) => [name, range]))
   const sections = Object.entries(settingGroups).map(([title, group]) => {
-    const rows = Object.entries(group).map(
-      ([name, { about, unset, ...rest }]) =>
-        `| \`${name}\`${'isSecret' in rest ? '*' : ''} | ${about} | ${unset} | ${ranges.get(name) ?? ''} |`,
+    const rows = Object.entries<Setting>(group).map(
+      ([name, setting]) =>
+        `| \`${name}\`${setting.isSecret ? '*' : ''} | ${setting.about} | ${describeDefault(setting)} | ${setting.range ?? ''} |`,
     )
     return `## ${title}\n\n| variable | what it does | default | range |\n|---|---|---|---|\n${rows.join('\n')}\n`
   })

@@ -61,7 +61,7 @@ export async function openX402Wallet(
   const network = `eip155:${terms.chainId}` as const
   const scheme = new BatchEvmScheme(account)
   // Its own control, of the owner of the wallet: the library pays in tokens that it knows, and in those that are named here.
-  const allowedAssets = [{ network, asset: terms.usdc.address, maxAmountPerPayment: '100000' }]
+  const allowedAssets = [{ network, asset: terms.usdc.address, maxAmountPerPayment: '1000000' }]
   const client = new x402Client().register(network, scheme as never).setSpendControls({ allowedAssets })
   const signingIn = (inner: typeof fetch = fetch) => wrapFetchWithSIWx(inner, account) as typeof fetch
   return {

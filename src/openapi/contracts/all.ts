@@ -1,4 +1,4 @@
-import type { Contract } from '../contract.ts'
+import type { Contract, ContractGroup } from '../contract.ts'
 import { alertContracts } from './alerts.ts'
 import { chatContracts } from './chat.ts'
 import { deviceContracts } from './devices.ts'
@@ -14,20 +14,26 @@ import { usageContracts } from './usage.ts'
 import { webhookContracts } from './webhooks.ts'
 import { x402Contracts } from './x402.ts'
 
-/** Every documented route, in the order of the document. */
-export const contracts: readonly Contract[] = [
-  ...Object.values(chatContracts),
-  ...Object.values(x402Contracts),
-  ...Object.values(signInContracts),
-  ...Object.values(deviceContracts),
-  ...Object.values(requestContracts),
-  ...Object.values(usageContracts),
-  ...Object.values(keyContracts),
-  ...Object.values(memberContracts),
-  ...Object.values(managementKeyContracts),
-  ...Object.values(webhookContracts),
-  ...Object.values(alertContracts),
-  ...Object.values(fundsContracts),
-  ...Object.values(statusContracts),
-  ...Object.values(operatorContracts),
+/** Every documented route by subject, in the order of the document. */
+export const contractGroups: readonly ContractGroup[] = [
+  group('Inference', 'Chat completions, quotes and models', chatContracts),
+  group('Wallets', 'Wallets that pay per request over x402, without an account', x402Contracts),
+  group('Sign-in', 'Sessions, wallets and passkeys of people, and the account itself', signInContracts),
+  group('Device login', 'Sign-in of a command line by a browser', deviceContracts),
+  group('Requests', 'The ledger rows of requests', requestContracts),
+  group('Usage', 'Sums over requests', usageContracts),
+  group('API keys', 'Keys that pay for requests, and their limits', keyContracts),
+  group('Members', 'People of an account, invitations and the account log', memberContracts),
+  group('Management keys', 'Keys for programs that manage an account', managementKeyContracts),
+  group('Webhooks', 'Endpoints and deliveries of events', webhookContracts),
+  group('Alerts', 'Rules, fired alerts and mail', alertContracts),
+  group('Funds', 'Balance, deposits, withdrawals, statements and receipts', fundsContracts),
+  group('Status', 'State of the service', statusContracts),
+  group('Operator', 'Pages of the operator', operatorContracts),
 ]
+
+export const contracts: readonly Contract[] = contractGroups.flatMap((each) => each.contracts)
+
+function group(name: string, about: string, contracts: Readonly<Record<string, Contract>>): ContractGroup {
+  return { name, about, contracts: Object.values(contracts) }
+}

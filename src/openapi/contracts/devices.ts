@@ -32,9 +32,14 @@ export const deviceContracts = {
     access: 'public',
     isForPrograms: true,
     body: z.strictObject({
+      // Shown to the person who confirms: it must not look like a message of ours.
       machine: text(100)
-        .transform((given) => given.replace(/\p{C}/gu, '').trim())
-        .refine((given) => given !== '', 'must be the name of the machine'),
+        .trim()
+        .min(1)
+        .refine(
+          (given) => !/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/u.test(given),
+          'must not contain control characters, line breaks or marks of text direction',
+        ),
     }),
     answer: z.object({
       object: z.literal('device_code'),

@@ -2,27 +2,16 @@ import { z } from 'zod'
 import { statementKinds } from '../../ledger/statement.ts'
 import { depositStates, withdrawalStates } from '../../ledger/states.ts'
 import { contract } from '../contract.ts'
-import {
-  address,
-  amount,
-  count,
-  hash,
-  instant,
-  list,
-  milliseconds,
-  money,
-  page,
-  requestId,
-  usdc,
-  uuid,
-} from '../shapes.ts'
-import { account, assertion, session, signedMessage } from './sign-in.ts'
+import { address, amount, count, hash, instant, list, milliseconds, money, page, requestId, uuid } from '../shapes.ts'
+import { receipt, receiptsLine } from './receipt.ts'
+import { account, challenge, confirmation, session, signingWallet } from './sign-in.ts'
 
 export const balance = z
   .object({
     object: z.literal('balance'),
-    ...money('available', 'held', 'extended', 'gateway', 'credit', 'unsettled', 'in_flight', 'in_flight_cap'),
-    ...money('pending_deposits', 'pending_withdrawals', 'deposited', 'withdrawn', 'charged', 'withdrawal_fee_max'),
+    ...money('available', 'held', 'extended', 'gateway', 'credit', 'refundable', 'unsettled'),
+    ...money('in_flight', 'in_flight_cap', 'withdrawal_min', 'withdrawal_fee_max'),
+    ...money('pending_deposits', 'pending_withdrawals', 'deposited', 'withdrawn', 'charged'),
     open_requests: count,
     oldest_hold_at: instant.nullable(),
     at: instant,
@@ -36,9 +25,6 @@ const idempotencyKey = z.object({
     .max(255)
     .meta({ description: 'Unique per payout; a repeated request pays only once' }),
 })
-
-/** Confirms an owner address: what a passkey or a wallet made of `POST /api/owner/challenge`. */
-const ownerProof = z.union([z.strictObject({ credential: assertion }), signedMessage]).meta({ id: 'OwnerProof' })
 
 const step = <const Name extends string>(...names: readonly [Name, ...Name[]]) =>
   z.object({
@@ -134,17 +120,38 @@ export const adjustment = z
   })
   .meta({ id: 'Adjustment', description: 'A refunded charge; negative: a refund that was taken back' })
 
+const sum = (description: string) =>
+  z
+    .string()
+    .optional()
+    .meta({ description, examples: ['24.998291'] })
+
 /** Absent before the first check. */
 const solvencySums = {
-  owed: usdc.optional().meta({ description: 'What the accounts must have at the gateway according to the ledger' }),
-  on_chain: usdc.optional().meta({ description: 'What they have at the gateway' }),
-  seller: usdc.optional().meta({ description: 'Balance of the seller at the gateway: charged and paid' }),
-  owed_back: usdc.optional().meta({ description: 'Refunds of paid charges that the seller still owes' }),
-  unsettled: usdc.optional().meta({ description: 'Charged and not yet paid on chain' }),
+  object: z.literal('solvency').optional(),
+  issuer: z.string().optional().meta({ description: 'Signs the receipts of this service' }),
+  accounts: count.optional().meta({ description: 'Number of accounts that were compared' }),
+  ...sums({
+    owed: 'What the accounts must have at the gateway according to the ledger',
+    on_chain: 'What they have at the gateway',
+    seller: 'Balance of the seller at the gateway: charged and paid',
+    owed_back: 'Refunds of paid charges that the seller still owes',
+    seller_short: 'How much more the seller owes than it has',
+    unsettled: 'Charged and not yet paid on chain',
+  }),
+  short: z
+    .array(z.object({ address, owed_atomic: z.string(), on_chain_atomic: z.string() }))
+    .optional()
+    .meta({ description: 'Accounts that have less at the gateway than the ledger owes them' }),
 }
 
-/** A receipt. `src/receipts/receipt.ts` defines its other members. */
-const receipt = z.looseObject({ object: z.literal('receipt'), id: requestId }).meta({ id: 'Receipt' })
+function sums<const Name extends string>(about: Readonly<Record<Name, string>>) {
+  const members = Object.entries<string>(about).flatMap(([name, description]) => [
+    [`${name}_atomic`, sum(description)],
+    [name, sum(description)],
+  ])
+  return Object.fromEntries(members) as { [name in Name | `${Name}_atomic`]: ReturnType<typeof sum> }
+}
 
 export const fundsContracts = {
   getBalance: contract({
@@ -231,7 +238,7 @@ export const fundsContracts = {
       'Register the owner address, which receives withdrawals; needs a recent sign-in. The first address takes effect immediately if the account has no money or with a proof, a changed one after a waiting period',
     access: 'session',
     role: 'owner',
-    body: z.strictObject({ address, proof: ownerProof.optional() }),
+    body: z.strictObject({ address, proof: confirmation.optional() }),
     answer: account,
   }),
   createOwnerChallenge: contract({
@@ -242,17 +249,8 @@ export const fundsContracts = {
       'Get the challenge that a passkey or wallet of the account signs to confirm an owner address. Works once, within five minutes',
     access: 'session',
     role: 'owner',
-    body: z.strictObject({
-      address,
-      wallet: address.optional().meta({ description: 'The wallet that will sign; absent for a passkey' }),
-    }),
-    answer: z.object({
-      object: z.literal('owner_challenge'),
-      message: z.string().nullable().meta({ description: 'For a wallet: sign it unchanged with personal_sign' }),
-      options: z.looseObject({ challenge: z.string() }).nullable().meta({
-        description: 'For a passkey: options for parseRequestOptionsFromJSON. The challenge contains the address',
-      }),
-    }),
+    body: z.strictObject({ address, wallet: signingWallet }),
+    answer: challenge,
   }),
   getStatement: contract({
     operation: 'getStatement',
@@ -328,6 +326,7 @@ export const fundsContracts = {
     summary: 'Get the receipt of an ended request. Anyone can verify it; it contains no prompt',
     access: 'public',
     parameters: z.object({ id: requestId }),
+    refusedWith: [410],
     answer: receipt,
   }),
   exportReceipts: contract({
@@ -340,14 +339,7 @@ export const fundsContracts = {
     scope: 'usage:read',
     isHeavy: true,
     linesAs: 'application/x-ndjson',
-    answer: z
-      .looseObject({
-        object: z.enum(['receipts', 'payment', 'entry', 'end']).meta({
-          description:
-            'The first line is the header (`receipts`). Each `payment` is followed by its entries; unpaid entries come last. A file without `end` was cut off',
-        }),
-      })
-      .meta({ id: 'ReceiptsLine' }),
+    answer: receiptsLine,
   }),
   getSolvency: contract({
     operation: 'getSolvency',
@@ -356,7 +348,7 @@ export const fundsContracts = {
     summary: 'Check that the chain holds what the ledger owes',
     access: 'public',
     answer: z
-      .looseObject({
+      .object({
         ok: z.boolean().meta({ description: 'Also false before the first check, when checked_at is null' }),
         checked_at: instant.nullable(),
         block: z.string().nullable(),

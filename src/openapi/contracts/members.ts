@@ -44,6 +44,29 @@ const invitation = z
   })
   .meta({ id: 'Invitation' })
 
+const fact = z.string().optional()
+
+/** What an event of the log is about; each event has some of these. */
+const logFacts = z.looseObject({
+  key_id: fact,
+  management_key_id: fact,
+  webhook_id: fact,
+  withdrawal_id: fact,
+  adjustment_id: fact,
+  invitation_id: fact,
+  member_id: fact,
+  passkey_id: fact,
+  name: z.string().nullish(),
+  role: fact,
+  address: fact,
+  amount: fact.meta({ description: 'Atomic USDC' }),
+  limit: z.string().nullish().meta({ description: 'Atomic USDC' }),
+  changed: z.array(z.string()).optional().meta({ description: 'Names of the members that were changed' }),
+  scopes: z.array(z.string()).optional(),
+  operation: fact.meta({ description: 'What was refused' }),
+  needed: fact.meta({ description: 'The role that it needs' }),
+})
+
 const logEntry = z
   .object({
     object: z.literal('log_entry'),
@@ -56,7 +79,7 @@ const logEntry = z
     }),
     method: z.string().nullable().meta({ description: 'How the person had signed in' }),
     network: z.string().nullable().meta({ description: 'An IPv4 address, or the /56 of an IPv6 address' }),
-    facts: z.looseObject({}).meta({ description: 'Ids, names, amounts and addresses' }),
+    facts: logFacts,
     created_at: instant,
   })
   .meta({ id: 'LogEntry' })

@@ -168,6 +168,7 @@ export const requestContracts = {
     role: 'viewer',
     scope: 'usage:read',
     parameters: z.object({ id: requestId }),
+    refusedWith: [410],
     answer: request,
   }),
   deleteReplays: contract({
@@ -175,7 +176,7 @@ export const requestContracts = {
     method: 'DELETE',
     path: '/api/replays',
     summary:
-      'Delete the answers that are stored for retries: those of the API key or, with a session, of the whole account. A later retry is served and charged again',
+      'Delete the answers that are stored for retries: those of the API key or, with a session, of the keys that the member sees. A later retry is served and charged again',
     access: 'key or session',
     role: 'developer',
     answer: z.object({ object: z.literal('deletion'), deleted: z.int() }),

@@ -5,8 +5,13 @@ import { contract } from '../contract.ts'
 import { address, amount, instant, list, money, name, optionalMoney, uuid } from '../shapes.ts'
 import { invitationToken, role } from './members.ts'
 
+const established = z.boolean().meta({
+  description:
+    'Had since the first sign-in, or for `owner_cooldown_seconds`: its removal needs a proof by an established one',
+})
+
 const wallet = z
-  .object({ object: z.literal('wallet'), address, added_at: instant, last_used_at: instant.nullable() })
+  .object({ object: z.literal('wallet'), address, added_at: instant, last_used_at: instant.nullable(), established })
   .meta({ id: 'Wallet' })
 
 const passkey = z
@@ -16,6 +21,7 @@ const passkey = z
     name: z.string(),
     added_at: instant,
     last_used_at: instant.nullable(),
+    established,
   })
   .meta({ id: 'Passkey' })
 
@@ -93,8 +99,11 @@ export const session = z
         id: z.int(),
         name: z.string(),
         usdc_address: address.nullable(),
+        takes_coin: z
+          .boolean()
+          .meta({ description: 'Whether a native transfer of the chain’s coin, USDC, is a deposit too' }),
         explorer_url: z.string().nullable(),
-        ...money('deposit_min', 'withdrawal_min'),
+        ...money('deposit_min'),
         owner_cooldown_seconds: z
           .int()
           .meta({ description: 'Waiting period for an owner address that was changed or not confirmed' }),
@@ -141,6 +150,26 @@ export const assertion = z.looseObject({
     userHandle: encoded.nullish(),
   }),
 })
+
+/** What a passkey or a wallet made of a `challenge`. */
+export const confirmation = z
+  .union(
+    [z.strictObject({ credential: assertion }), signedMessage],
+    'must be what a passkey (credential) or a wallet (message, signature) signed',
+  )
+  .meta({ id: 'Confirmation' })
+
+export const signingWallet = address.optional().meta({ description: 'The wallet that will sign; absent for a passkey' })
+
+export const challenge = z
+  .object({
+    object: z.literal('challenge'),
+    message: z.string().nullable().meta({ description: 'For a wallet: sign it unchanged with personal_sign' }),
+    options: z.looseObject({ challenge: z.string() }).nullable().meta({
+      description: 'For a passkey: options for parseRequestOptionsFromJSON. The challenge says what is confirmed',
+    }),
+  })
+  .meta({ id: 'Challenge' })
 
 const alerts = z.strictObject({
   balance_below: amount.nullable().optional(),
@@ -274,6 +303,7 @@ export const signInContracts = {
     summary: 'Rename the account or set low-balance warnings. Omitted fields stay; null turns a warning off',
     access: 'session',
     role: 'admin',
+    examples: { body: { name: 'Production' } },
     body: z.strictObject({ name: name.optional(), alerts: alerts.optional() }),
     answer: account,
   }),
@@ -297,24 +327,44 @@ export const signInContracts = {
     body: signedMessage,
     answer: account,
   }),
+  createRemovalChallenge: contract({
+    operation: 'createRemovalChallenge',
+    method: 'POST',
+    path: '/api/removal-challenge',
+    summary:
+      'Get the challenge that one of your established passkeys or wallets signs to confirm the removal of one. Works once, within five minutes',
+    access: 'session',
+    role: 'viewer',
+    body: z.strictObject({
+      remove: z
+        .union([address, uuid], 'must be the address of a wallet, or the id of a passkey')
+        .meta({ description: 'The address of a wallet, or the id of a passkey' }),
+      wallet: signingWallet,
+    }),
+    answer: challenge,
+  }),
   removeWallet: contract({
     operation: 'removeWallet',
     method: 'DELETE',
     path: '/api/wallets/{address}',
-    summary: 'Remove a wallet; needs a recent sign-in. The last way to sign in cannot be removed',
+    summary:
+      'Remove a wallet; needs a recent sign-in, and with `established` a proof. The last way to sign in cannot be removed',
     access: 'session',
     role: 'viewer',
     parameters: z.object({ address }),
+    body: z.strictObject({ proof: confirmation.optional() }),
     answer: account,
   }),
   removePasskey: contract({
     operation: 'removePasskey',
     method: 'DELETE',
     path: '/api/passkeys/{id}',
-    summary: 'Remove a passkey; needs a recent sign-in. The last way to sign in cannot be removed',
+    summary:
+      'Remove a passkey; needs a recent sign-in, and with `established` a proof. The last way to sign in cannot be removed',
     access: 'session',
     role: 'viewer',
     parameters: z.object({ id: uuid }),
+    body: z.strictObject({ proof: confirmation.optional() }),
     answer: account,
   }),
 } as const

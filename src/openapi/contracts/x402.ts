@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { withdrawalStates } from '../../ledger/states.ts'
 import { contract } from '../contract.ts'
 import { amount, count, instant, money, uuid } from '../shapes.ts'
-import { chatBody, completion, model } from './chat.ts'
+import { chatBody, completing, modelList, question } from './chat.ts'
 
 const refund = z
   .object({
@@ -25,10 +25,8 @@ export const x402Contracts = {
     summary:
       'Create a chat completion, paid by a wallet over x402. Without a payment: 402, and the PAYMENT-REQUIRED header says what to pay',
     access: 'wallet',
-    isChat: true,
+    ...completing,
     body: chatBody,
-    answer: completion,
-    alsoAs: ['text/event-stream'],
   }),
   createPaidQuote: contract({
     operation: 'createPaidQuote',
@@ -37,6 +35,7 @@ export const x402Contracts = {
     summary: 'Quote the maximum cost of a completion, and the amount that a signed-in wallet would have to pay',
     access: 'public',
     isChat: true,
+    examples: { body: question },
     body: chatBody,
     answer: z
       .object({
@@ -54,12 +53,7 @@ export const x402Contracts = {
     path: '/x402/v1/models',
     summary: 'List models and prices',
     access: 'public',
-    answer: z.object({
-      object: z.literal('list'),
-      data: z.array(model),
-      links: z.object({ next: z.null() }),
-      total_count: count,
-    }),
+    answer: modelList,
   }),
   getWalletBalance: contract({
     operation: 'getWalletBalance',
@@ -71,7 +65,7 @@ export const x402Contracts = {
       .object({
         object: z.literal('x402.balance'),
         wallet: z.string(),
-        ...money('credit', 'held', 'charged', 'paid', 'refunded'),
+        ...money('credit', 'refundable', 'held', 'charged', 'paid', 'refunded'),
         refunds: z.array(refund),
       })
       .meta({ id: 'X402Balance' }),
@@ -81,7 +75,7 @@ export const x402Contracts = {
     method: 'POST',
     path: '/x402/v1/refund',
     summary:
-      'Pay unused credit back to the wallet that signed in: all of it, or an amount. Less than the minimum of a withdrawal is paid once in 24 hours, if it is all of it; a wallet is refunded at most 10 times in 24 hours',
+      'Pay refundable credit back to the wallet that signed in: all of it, or an amount. Less than the minimum of a withdrawal is paid once in 24 hours, if it is all of it; a wallet is refunded at most 10 times in 24 hours',
     access: 'wallet',
     status: 202,
     body: z.strictObject({

@@ -1,7 +1,7 @@
 import { escapeHtml } from '../page.ts'
 import { exampleOf, type Json, type Schemas } from './examples.ts'
 import { type Heading, renderCode, renderTabs } from './markdown.ts'
-import { requestSamples, schemesOf, writtenExamples } from './request-samples.ts'
+import { requestSamples, schemesOf, streamSamples } from './request-samples.ts'
 
 export type OpenApi = {
   readonly info: { readonly version: string; readonly description: string }
@@ -15,17 +15,21 @@ export type Operation = {
   readonly security?: readonly Json[]
   readonly parameters?: readonly Parameter[]
   readonly requestBody?: Body
-  readonly responses: Readonly<Record<string, Body & { readonly description: string }>>
+  readonly responses: Readonly<Record<string, Answer>>
 }
+
+/** An answer, or the name of an error's answer that many routes share. */
+type Answer = Body & { readonly description?: string; readonly $ref?: string }
 
 export type Parameter = {
   readonly name: string
   readonly in: string
   readonly required: boolean
   readonly schema: Json
+  readonly description?: string
 }
 
-type Body = { readonly content?: Readonly<Record<string, { readonly schema: Json }>> }
+type Body = { readonly content?: Readonly<Record<string, { readonly schema: Json; readonly example?: unknown }>> }
 
 /** An operation with its path and method. */
 export type DocumentedRoute = { readonly path: string; readonly method: string; readonly operation: Operation }
@@ -89,10 +93,10 @@ function renderRoute(route: DocumentedRoute, schemas: Schemas): string {
     (parameter) =>
       `<tr><td><code>${escapeHtml(parameter.name)}</code></td><td>${typeOf(parameter.schema)}</td><td>${aboutParameter(parameter)}</td></tr>`,
   )
-  const answers = Object.entries(responses).map(
-    ([status, answer]) =>
-      `<li><code>${status === 'default' ? 'error' : escapeHtml(status)}</code> ${bodyOf(answer) || escapeHtml(answer.description)}</li>`,
-  )
+  const errors = Object.keys(responses).filter((status) => responses[status]!.$ref !== undefined)
+  const answers = Object.entries(responses)
+    .filter(([status]) => !errors.includes(status))
+    .map(([status, answer]) => `<li><code>${escapeHtml(status)}</code> ${bodyOf(answer) || 'Done'}</li>`)
   return `<section class="route">
 <h2 id="${escapeHtml(operationId)}"><span class="method">${method}</span> <code>${escapeHtml(path)}</code></h2>
 <p>${inlineCode(summary)}. ${accessOf(operation)}</p>
@@ -101,27 +105,27 @@ ${renderTabs(requestSamples(route, exampleBody(operation, schemas)))}
 ${rows.length === 0 ? '' : tableOf(['parameter', 'type', 'about'], rows)}
 ${renderBody(requestBody, schemas)}
 <h3 id="${escapeHtml(operationId)}-response">Response</h3>
-<ul>${answers.join('')}</ul>
+<ul>${answers.join('')}<li>errors ${errors.map((status) => `<code>${status}</code>`).join(', ')}: <a href="#schema-Error">Error</a></li></ul>
 ${renderResponses(operation, schemas)}
 </section>`
 }
 
 /** The body of the request example; undefined when the route takes none. */
-export function exampleBody({ operationId, requestBody }: Operation, schemas: Schemas): unknown {
-  const schema = requestBody?.content?.['application/json']?.schema
-  return schema && (writtenExamples[operationId]?.request ?? exampleOf(schema, schemas))
+export function exampleBody({ requestBody }: Operation, schemas: Schemas): unknown {
+  const content = requestBody?.content?.['application/json']
+  return content && (content.example ?? exampleOf(content.schema, schemas))
 }
 
 /** The body of the response example; undefined when the response is not JSON. */
-export function exampleResponse({ operationId, responses }: Operation, schemas: Schemas): unknown {
-  const [, answer] = Object.entries(responses).find(([status]) => status !== 'default')!
-  const schema = answer.content?.['application/json']?.schema
-  return schema && (writtenExamples[operationId]?.response ?? exampleOf(schema, schemas))
+export function exampleResponse({ responses }: Operation, schemas: Schemas): unknown {
+  const [, answer] = Object.entries(responses).find(([status]) => status.startsWith('2'))!
+  const content = answer.content?.['application/json']
+  return content && (content.example ?? exampleOf(content.schema, schemas))
 }
 
 function renderResponses(operation: Operation, schemas: Schemas): string {
   const response = exampleResponse(operation, schemas)
-  const stream = writtenExamples[operation.operationId]?.stream
+  const stream = streamSamples[operation.operationId]
   if (response === undefined) return '<p>No body.</p>'
   const json = renderCode(JSON.stringify(response, null, 2), 'json')
   return stream === undefined ? json : `${json}<p>With <code>"stream": true</code>:</p>\n${renderCode(stream, 'text')}`
@@ -134,14 +138,14 @@ function renderBody(body: Body | undefined, schemas: Schemas): string {
   return `<h4>Body</h4>\n${renderSchema(named)}`
 }
 
-function aboutParameter({ in: place, required, schema }: Parameter): string {
-  const about = typeof schema.description === 'string' ? inlineCode(schema.description) : ''
+function aboutParameter({ in: place, required, description }: Parameter): string {
+  const about = description === undefined ? '' : inlineCode(description)
   return [place, required ? 'required' : '', about].filter(Boolean).join('; ')
 }
 
 function accessOf(operation: Operation): string {
-  const schemes = schemesOf(operation)
-  return schemes.length === 0 ? 'Public.' : `Needs ${schemes.map((scheme) => credentials[scheme]).join(' or ')}.`
+  const named = new Set(schemesOf(operation).map((scheme) => credentials[scheme]))
+  return named.size === 0 ? 'Public.' : `Needs ${[...named].join(' or ')}.`
 }
 
 const credentials: Readonly<Record<string, string>> = {
@@ -150,6 +154,7 @@ const credentials: Readonly<Record<string, string>> = {
   payment: 'a payment of a wallet',
   signIn: 'a sign-in of a wallet',
   session: 'a session',
+  localSession: 'a session',
 }
 
 function bodyOf({ content = {} }: Body): string {
@@ -169,6 +174,7 @@ function schemasOf(routes: readonly DocumentedRoute[], schemas: Schemas): readon
     }
   }
   visit(routes)
+  found.add('Error')
   return [...found].sort()
 }
 

@@ -3,54 +3,15 @@ import { exampleOf } from './examples.ts'
 
 type Sample = { readonly language: 'sh' | 'python' | 'js' | 'go'; readonly code: string }
 
-type Written = { readonly request?: unknown; readonly response?: unknown; readonly stream?: string }
-
-const question = { model: 'gpt-5.6-terra', messages: [{ role: 'user', content: 'What is a penny?' }], max_tokens: 400 }
-
-/** Handwritten examples by operation, for operations where an example made from the schema would not show what matters. */
-export const writtenExamples: Readonly<Record<string, Written>> = {
-  createChatCompletion: {
-    request: question,
-    response: {
-      id: 'chatcmpl-0198f0c2a1b2700080d0a1b2c3d4e5f6',
-      object: 'chat.completion',
-      created: 1_794_821_400,
-      model: 'gpt-5.6-terra',
-      choices: [
-        {
-          index: 0,
-          message: { role: 'assistant', content: 'A coin worth one hundredth of a pound or dollar.', refusal: null },
-          finish_reason: 'stop',
-          logprobs: null,
-        },
-      ],
-      usage: {
-        prompt_tokens: 18,
-        completion_tokens: 171,
-        total_tokens: 189,
-        cost: 0.000873,
-        cost_details: {
-          inference: 0.000873,
-          search: 0,
-          upstream_inference_prompt_cost: 0.000018,
-          upstream_inference_completions_cost: 0.000855,
-        },
-      },
-    },
-    stream: `data: {"id":"chatcmpl-0198f0c2…","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}
+/** What a stream looks like; the document has the other examples. */
+export const streamSamples: Readonly<Record<string, string>> = {
+  createChatCompletion: `data: {"id":"chatcmpl-0198f0c2…","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}
 
 data: {"id":"chatcmpl-0198f0c2…","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"A coin"},"finish_reason":null}]}
 
 data: {"id":"chatcmpl-0198f0c2…","object":"chat.completion.chunk","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
 
 data: [DONE]`,
-  },
-  createQuote: { request: question },
-  createPlaygroundCompletion: { request: { key_id: '0198f0c2-a1b2-7000-80d0-a1b2c3d4e5f6', ...question } },
-  createPlaygroundQuote: { request: { key_id: '0198f0c2-a1b2-7000-80d0-a1b2c3d4e5f6', ...question } },
-  updateAccount: { request: { name: 'Production' } },
-  createKey: { request: { name: 'production', limit: '5', limit_window: 'month' } },
-  updateKey: { request: { limit: '10' } },
 }
 
 const completionSamples: readonly Sample[] = [

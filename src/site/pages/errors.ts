@@ -160,7 +160,7 @@ export const rowCodes = ['cancel_allowance_spent', 'interrupted'] as const
 
 const rowExplanations: Readonly<Record<(typeof rowCodes)[number], string>> = {
   cancel_allowance_spent:
-    'The client disconnected after the model had accepted the request and before any output. That is free 20 times and up to 0.10 USDC an hour per account. This request exceeded the allowance, so its input was charged. Wait for the first token before you cancel, or raise the timeout of the client.',
+    'The client disconnected after the request was sent to the model and before any output. Per hour and account that is free for input worth 0.01 USDC plus 1 % of the earlier charges, at most 0.10 USDC. This request exceeded the allowance, so its input was charged. Wait for the first token before you cancel, or raise the timeout of the client.',
   interrupted:
     'The service stopped while the request was running. The output up to the last checkpoint was charged; the rest of the hold was released.',
 }

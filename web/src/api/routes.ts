@@ -135,6 +135,7 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   updateAccount: ['PATCH', '/api/account'],
   closeAccount: ['DELETE', '/api/account'],
   addWallet: ['POST', '/api/wallets'],
+  createRemovalChallenge: ['POST', '/api/removal-challenge'],
   removeWallet: ['DELETE', '/api/wallets/{address}'],
   removePasskey: ['DELETE', '/api/passkeys/{id}'],
   getUsage: ['GET', '/api/usage'],

@@ -37,7 +37,9 @@ export function DepositPanel({ session, account }: { session: Session; account: 
       ) : (
         <div className="flex flex-col gap-4">
           <p>
-            Send USDC on {chain} from any wallet or exchange to your deposit address. It is credited once it is final
+            Send USDC on {chain} from any wallet or exchange to your deposit address
+            {session.chain?.takes_coin === true && ', as the chain’s coin or as a token: both arrive'}. It is credited
+            once it is final
             {session.chain === null
               ? ''
               : `. Deposits below ${session.chain.deposit_min} USDC are credited once they add up to that`}

@@ -17,11 +17,11 @@ type Agreed = { readonly amount: string; readonly payment: string }
 
 /** Unused credit back to the wallet that paid it. One form, one payment, however often it is reviewed and sent. */
 export function RefundPanel({ session, wallet, balance }: { session: Session; wallet: string; balance: Balance }) {
-  const credit = atomic(balance.available_atomic)
+  const refundable = atomic(balance.refundable_atomic)
   const [amount, setAmount] = useState('')
   const [tried, setTried] = useState(false)
   const [agreed, setAgreed] = useState<Agreed>()
-  const problem = amountProblem(amount, credit)
+  const problem = amountProblem(amount, refundable)
   const submit = (event: FormEvent) => {
     event.preventDefault()
     setTried(true)
@@ -47,16 +47,17 @@ export function RefundPanel({ session, wallet, balance }: { session: Session; wa
           placeholder="All"
           value={amount}
           error={tried ? problem : undefined}
-          hint={`Credit: ${formatExact(credit)}. Leave empty to refund all of it. No fee.`}
+          hint={`Refundable: ${formatExact(refundable)}. Leave empty to refund all of it. No fee.`}
           onChange={({ target }) => setAmount(target.value.trim())}
           suffix="USDC"
         />
         <p className="text-sm text-muted">
           It goes to the wallet’s balance at the settlement gateway, once the payments that it comes from are final on
-          chain.
+          chain. Each payment and refund costs gas: what charges have not covered of it stays as credit, which pays for
+          requests.
         </p>
         <div>
-          <Button type="submit" disabled={credit <= 0n}>
+          <Button type="submit" disabled={refundable <= 0n}>
             Review refund
           </Button>
         </div>
@@ -64,7 +65,7 @@ export function RefundPanel({ session, wallet, balance }: { session: Session; wa
       {agreed !== undefined && (
         <ConfirmRefund
           agreed={agreed}
-          credit={credit}
+          refundable={refundable}
           wallet={wallet}
           chain={session.chain?.name ?? 'the chain'}
           onClose={() => setAgreed(undefined)}
@@ -79,24 +80,24 @@ export function RefundPanel({ session, wallet, balance }: { session: Session; wa
   )
 }
 
-function amountProblem(amount: string, credit: bigint): string | undefined {
+function amountProblem(amount: string, refundable: bigint): string | undefined {
   if (amount === '') return undefined
   if (!isAmount(amount)) return amountError
-  if (parse(amount) > credit)
-    return `${formatExact(credit)} is credit. Held money can be refunded once its requests have ended.`
+  if (parse(amount) > refundable)
+    return `${formatExact(refundable)} is refundable. Held money can be refunded once its requests have ended.`
   return undefined
 }
 
 type ConfirmProps = {
   agreed: Agreed
-  credit: bigint
+  refundable: bigint
   wallet: string
   chain: string
   onClose: () => void
   onDone: () => void
 }
 
-function ConfirmRefund({ agreed: { amount, payment }, credit, wallet, chain, onClose, onDone }: ConfirmProps) {
+function ConfirmRefund({ agreed: { amount, payment }, refundable, wallet, chain, onClose, onDone }: ConfirmProps) {
   const refund = useChange(async () => {
     const headers = { 'idempotency-key': paymentKey(payment) }
     await call('createWalletRefund', { body: amount === '' ? {} : { amount } }, { headers })
@@ -106,14 +107,14 @@ function ConfirmRefund({ agreed: { amount, payment }, credit, wallet, chain, onC
   return (
     <FormDialog
       title="Confirm refund"
-      action={`Refund ${amount === '' ? 'all credit' : `${amount} USDC`}`}
+      action={`Refund ${amount === '' ? 'all' : `${amount} USDC`}`}
       change={refund}
       onClose={onClose}
       ifMade="The refund may have been requested. Confirm it again: it will not be made twice."
     >
       <Facts
         rows={[
-          ['Amount', numeric(amount === '' ? `All credit, now ${formatExact(credit)}` : formatExact(parse(amount)))],
+          ['Amount', numeric(amount === '' ? `All, now ${formatExact(refundable)}` : formatExact(parse(amount)))],
           ['Fee', 'None'],
           ['To', numeric(wallet)],
           ['Chain', chain],

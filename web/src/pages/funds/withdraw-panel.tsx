@@ -29,7 +29,7 @@ export function WithdrawPanel({ session, account, balance }: Props) {
   const feeMax = atomic(balance.withdrawal_fee_max_atomic)
   const { data: withdrawals } = useQuery(withdrawalsQuery)
   const time = withdrawals && usualTime(withdrawals)
-  const min = atomic(session.chain?.withdrawal_min_atomic ?? '0')
+  const min = atomic(balance.withdrawal_min_atomic)
   const problems = checkForm(form, { available, feeMax, min }, session, account)
   const submit = (event: FormEvent) => {
     event.preventDefault()
@@ -64,7 +64,7 @@ export function WithdrawPanel({ session, account, balance }: Props) {
           inputMode="decimal"
           value={form.amount}
           error={tried ? problems.amount : undefined}
-          hint={`Available: ${formatExact(available)}. ${feeMax === 0n ? 'No fee.' : `The gateway fee is at most ${formatExact(feeMax)}.`}`}
+          hint={`Available: ${formatExact(available)}. Minimum: ${formatExact(min)}. ${feeMax === 0n ? 'No fee.' : `The gateway fee is at most ${formatExact(feeMax)}, taken from the amount.`}`}
           onChange={({ target }) => setAmount(target.value.trim())}
           suffix={
             <>

@@ -49,8 +49,10 @@ export function workloadProblems(workload: Workload): WorkloadProblems {
 
 export type Estimate = { readonly perRequest: Usdc; readonly perMonth: Usdc }
 
+type PricedModel = { readonly pricing: Pick<Model['pricing'], 'prompt' | 'completion' | 'web_search'> }
+
 /** The cost of one request, rounded up as the ledger does, and of all requests. */
-export function estimate(model: Pick<Model, 'pricing'>, workload: Workload): Estimate {
+export function estimate(model: PricedModel, workload: Workload): Estimate {
   const promptTokens = Number(workload.input)
   const perRequest = costOf({
     usage: {

@@ -44,7 +44,7 @@ export function CloseAccount({ session, account }: { session: Session; account: 
 function MoneyLeft({ isWalletAccount }: { isWalletAccount: boolean }) {
   const { data: balance } = useQuery(balanceQuery)
   if (balance === undefined) return null
-  const available = atomic(balance.available_atomic)
+  const available = atomic(isWalletAccount ? balance.refundable_atomic : balance.available_atomic)
   if (available === 0n) return null
   if (!isWalletAccount && available <= atomic(balance.withdrawal_fee_max_atomic))
     return (
@@ -54,7 +54,7 @@ function MoneyLeft({ isWalletAccount }: { isWalletAccount: boolean }) {
     )
   return (
     <p className="mt-3 text-held">
-      {formatExact(available)} is available.{' '}
+      {formatExact(available)} is {isWalletAccount ? 'refundable' : 'available'}.{' '}
       <Link to="/funds" className="link">
         {isWalletAccount ? 'Refund it first' : 'Withdraw it first'}
       </Link>

@@ -12,7 +12,6 @@ import { useChange } from '../../shell/use-change.ts'
 import { AnchorButton, Button } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
 import { Checkbox, Segmented, TextField } from '../../ui/field.tsx'
-import { FormDialog } from '../../ui/form-dialog.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
@@ -25,6 +24,7 @@ import { LogPanel } from './log-panel.tsx'
 import { ManagementKeysPanel } from './management-keys-panel.tsx'
 import { MembersPanel } from './members-panel.tsx'
 import { OwnerPanel } from './owner-panel.tsx'
+import { RemoveButton } from './remove-button.tsx'
 import { WebhooksPanel } from './webhooks-panel.tsx'
 
 export function SettingsPage() {
@@ -56,7 +56,7 @@ function sectionOf(id: (typeof settingsSections)[number][0], session: Session, a
     profile: <Profile session={session} account={account} />,
     browser: <Appearance />,
     passkeys: <Passkeys session={session} account={account} />,
-    wallets: <Wallets account={account} />,
+    wallets: <Wallets session={session} account={account} />,
     owner: <OwnerPanel session={session} account={account} />,
     alerts: <AlertsPanel />,
     webhooks: <WebhooksPanel />,
@@ -183,7 +183,7 @@ function Passkeys({ session, account }: { session: Session; account: Account }) 
         <p className="text-muted">No passkeys. A passkey lets you sign in without a wallet.</p>
       )}
       <ul className="flex flex-col gap-2">
-        {account.passkeys.map(({ id, name, added_at }) => (
+        {account.passkeys.map(({ id, name, added_at, established }) => (
           <li key={id} className="flex items-center justify-between gap-4">
             <span>
               {name}{' '}
@@ -191,7 +191,11 @@ function Passkeys({ session, account }: { session: Session; account: Account }) 
                 since <Time at={added_at} show="day" />
               </span>
             </span>
-            <RemoveButton name={name} what="passkey" remove={() => call('removePasskey', { parameters: { id } })}>
+            <RemoveButton
+              {...{ session, account, id, name, established }}
+              what="passkey"
+              remove={(proof) => call('removePasskey', { parameters: { id }, body: proof })}
+            >
               <p>
                 You can no longer sign in with {name}, added <Time at={added_at} />. A new passkey can confirm a
                 withdrawal address only after a waiting period.
@@ -205,17 +209,23 @@ function Passkeys({ session, account }: { session: Session; account: Account }) 
   )
 }
 
-function Wallets({ account }: { account: Account }) {
+function Wallets({ session, account }: { session: Session; account: Account }) {
   return (
     <Panel title="Wallets" actions={<AddWallet />}>
       {account.wallets.length === 0 && (
         <p className="text-muted">No wallets. You can sign in with a wallet and withdraw to it.</p>
       )}
       <ul className="flex flex-col gap-2">
-        {account.wallets.map(({ address }) => (
+        {account.wallets.map(({ address, established }) => (
           <li key={address} className="flex items-center justify-between gap-4">
             <CopyableId id={address} label="address" short />
-            <RemoveButton name={address} what="wallet" remove={() => call('removeWallet', { parameters: { address } })}>
+            <RemoveButton
+              {...{ session, account, established }}
+              id={address}
+              name={address}
+              what="wallet"
+              remove={(proof) => call('removeWallet', { parameters: { address }, body: proof })}
+            >
               <p>
                 You can no longer sign in with <span className="num">{address}</span>. If you add it again, it can
                 confirm a withdrawal address only after a waiting period.
@@ -225,36 +235,6 @@ function Wallets({ account }: { account: Account }) {
         ))}
       </ul>
     </Panel>
-  )
-}
-
-/** Asks first: a removal cannot be undone. What is added again counts as new. */
-function RemoveButton({
-  name,
-  what,
-  remove,
-  children,
-}: {
-  name: string
-  what: 'passkey' | 'wallet'
-  remove: () => Promise<unknown>
-  children: ReactNode
-}) {
-  const [isAsking, setIsAsking] = useState(false)
-  const close = () => setIsAsking(false)
-  const title = `Remove ${what}`
-  const change = useChange(() => remove().then(close), `${what === 'passkey' ? 'Passkey' : 'Wallet'} removed.`)
-  return (
-    <>
-      <Button small variant="quiet" onClick={() => setIsAsking(true)}>
-        Remove<span className="sr-only"> {name}</span>
-      </Button>
-      {isAsking && (
-        <FormDialog title={title} action={title} variant="danger" change={change} onClose={close}>
-          {children}
-        </FormDialog>
-      )}
-    </>
   )
 }
 

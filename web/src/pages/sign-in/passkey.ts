@@ -1,4 +1,5 @@
 import { type CallOptions, call } from '../../api/call.ts'
+import type { Answer } from '../../api/routes.ts'
 import type { Account, Session } from '../../api/shapes.ts'
 
 export function passkeysWork(session: Session): boolean {
@@ -46,7 +47,15 @@ export async function confirmOwner(session: Session, account: Account, address: 
 }
 
 export async function confirmOwnerWithPasskey(address: string) {
-  const { options } = await call('createOwnerChallenge', { body: { address } })
+  return confirmWithPasskey(await call('createOwnerChallenge', { body: { address } }))
+}
+
+/** `id`: of a wallet or passkey. */
+export async function confirmRemovalWithPasskey(id: string) {
+  return confirmWithPasskey(await call('createRemovalChallenge', { body: { remove: id } }))
+}
+
+async function confirmWithPasskey({ options }: Answer<'createOwnerChallenge'>) {
   const publicKey = PublicKeyCredential.parseRequestOptionsFromJSON(options as never)
   const credential = await answered(navigator.credentials.get({ publicKey }))
   return { credential: credential.toJSON() as never }

@@ -1,4 +1,5 @@
 import { ApiError, call } from '../../api/call.ts'
+import type { Answer } from '../../api/routes.ts'
 import type { Account, Session } from '../../api/shapes.ts'
 import { askWallet, connectWallet, type Wallet, WalletError } from '../../wallet/wallet.ts'
 
@@ -24,14 +25,32 @@ async function prepareFor(address: string): Promise<SignInMessage> {
 
 /** Has a wallet of the account sign where its withdrawals go. */
 export async function confirmOwnerWithWallet(wallet: Wallet, account: Account, owner: string) {
+  return confirmWithWallet(wallet, account, owner, (address) =>
+    call('createOwnerChallenge', { body: { address: owner, wallet: address } }),
+  )
+}
+
+/** Has a wallet of the account sign that this wallet or passkey is removed. */
+export async function confirmRemovalWithWallet(wallet: Wallet, account: Account, id: string) {
+  return confirmWithWallet(wallet, account, id, (address) =>
+    call('createRemovalChallenge', { body: { remove: id, wallet: address } }),
+  )
+}
+
+async function confirmWithWallet(
+  wallet: Wallet,
+  account: Account,
+  named: string,
+  challengeFor: (address: string) => Promise<Answer<'createOwnerChallenge'>>,
+) {
   const address = await connectWallet(wallet)
   if (!account.wallets.some((own) => own.address.toLowerCase() === address.toLowerCase()))
     throw new WalletError(`${address} is not a wallet of this account. Choose another address in ${wallet.name}.`)
-  const { message } = await call('createOwnerChallenge', { body: { address: owner, wallet: address } })
-  // The text must name this site and the typed address. Any other text must not be signed.
+  const { message } = await challengeFor(address)
+  // The text must name this site and what is confirmed. Any other text must not be signed.
   const names = message?.startsWith(`${window.location.host} wants you to sign in`)
-  if (message === null || !names || !message.toLowerCase().includes(owner.toLowerCase()))
-    throw new WalletError('The text to sign does not name this address. Nothing was signed.')
+  if (message === null || !names || !message.toLowerCase().includes(named.toLowerCase()))
+    throw new WalletError('The text to sign does not name what you confirm. Nothing was signed.')
   return { message, signature: await sign(wallet, { address, text: message }) }
 }
 

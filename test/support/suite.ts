@@ -1,0 +1,110 @@
+import { globSync, readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join, relative, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+// Which test files there are, what each costs, and which of them share a process. Nothing here is kept by hand: the costs are measured
+// (`npm run test:measure`), and what a file needs of the runner is read from the file.
+
+const root = fileURLToPath(new URL('../..', import.meta.url))
+const durationsFile = join(root, 'test/durations.json')
+const testFiles = ['src', 'gateway', 'sandbox', 'web/src', 'test'].map((folder) => `${folder}/**/*.test.ts`)
+
+export type Cost = {
+  /** Of the process and of those that it started, without the shared PostgreSQL. Files that share a process share what loading took. */
+  readonly cpuMs: number
+  readonly wallMs: number
+}
+
+/** `npm test` has no time for files above this, except those with a promise of `docs/promises.md`. */
+const cheapMsMax = 3_000
+/** What is not measured yet is new: it runs in `npm test` and starts with the files of average cost. */
+const unmeasured: Cost = { cpuMs: 1_500, wallMs: 2_000 }
+/** A file above this has a process of its own. */
+const sharedMsMax = 8_000
+/** Short enough that no core is idle while the last group ends. */
+const groupMsMax = 12_000
+const groupFilesMax = 12
+
+/** Timers, signals, the environment and the memory belong to the whole process. */
+const changesProcess = /\bmock\.timers\b|\bprocess\.(?:env\.\w+ =|emit\(|memoryUsage\b)|\bdelete process\.env\b/
+/** The parameter list of `examples.ts` says how much more `npm run test:full` does. */
+const isLongerInFull = /\bexampleCount\(/
+
+const costs = JSON.parse(readFileSync(durationsFile, 'utf8')) as Readonly<Record<string, Cost>>
+
+/** They read files instead of behaviour: `npm run check` runs them. */
+export const linters = ['test/lint/*.test.ts']
+
+/** Paths from the root. A pattern without a file is a mistake. */
+export function findTests(patterns: readonly string[] = testFiles): readonly string[] {
+  const files = patterns.flatMap((pattern) => {
+    const found = globSync(pattern, { cwd: root, exclude: ['**/node_modules/**'] })
+    if (found.length === 0) throw new Error(`No test file matches ${pattern}`)
+    return found.map((file) => relative(root, resolve(root, file)))
+  })
+  return [...new Set(files)]
+}
+
+/** `short` is `npm test`; `full` is what it leaves out; `all` is both. */
+export type Form = 'short' | 'full' | 'all'
+
+export function testsOf(form: Form): readonly string[] {
+  const isLinter = new Set(findTests(linters))
+  const files = findTests().filter((file) => !isLinter.has(file))
+  if (form === 'all') return files
+  const promises = filesWithPromises()
+  const isShort = (file: string) => promises.has(file) || costOf(file).cpuMs <= cheapMsMax
+  return files.filter((file) => (form === 'short' ? isShort(file) : !isShort(file) || isLongerInFull.test(read(file))))
+}
+
+/** The files that `docs/promises.md` names. */
+function filesWithPromises(): ReadonlySet<string> {
+  return new Set([...read('docs/promises.md').matchAll(/`([\w./-]+\.test\.ts)`/g)].map((match) => match[1]!))
+}
+
+/** The dearest first, so that no core is idle while the last one ends. Files of one area need much the same modules. */
+export function group(files: readonly string[], form: Form): readonly (readonly string[])[] {
+  const isLonger = (file: string) => form !== 'short' && isLongerInFull.test(read(file))
+  const groups: Group[] = []
+  const open = new Map<string, Group>()
+  for (const file of files.toSorted(byCost)) {
+    // Only the short form is measured; the longer ones start first.
+    const cpuMs = isLonger(file) ? groupMsMax + costOf(file).cpuMs : costOf(file).cpuMs
+    const area = file.startsWith('test/') ? dirname(file) : file.split('/')[0]!
+    const isAlone = cpuMs > sharedMsMax || changesProcess.test(read(file))
+    const last = isAlone ? undefined : open.get(area)
+    if (last !== undefined && last.files.length < groupFilesMax && last.cpuMs + cpuMs <= groupMsMax) {
+      last.files.push(file)
+      last.cpuMs += cpuMs
+      continue
+    }
+    const next = { files: [file], cpuMs }
+    groups.push(next)
+    if (!isAlone) open.set(area, next)
+  }
+  return groups.toSorted((first, second) => second.cpuMs - first.cpuMs).map(({ files }) => files)
+}
+
+type Group = { readonly files: string[]; cpuMs: number }
+
+function costOf(file: string): Cost {
+  return costs[file] ?? unmeasured
+}
+
+/** Files that are gone lose their entry; the others keep what was measured last. */
+export function writeCosts(measured: ReadonlyMap<string, Cost>): void {
+  const all = { ...costs, ...Object.fromEntries(measured) }
+  const lines = findTests()
+    .toSorted()
+    .filter((file) => all[file] !== undefined)
+    .map((file) => `  ${JSON.stringify(file)}: { "cpuMs": ${all[file]!.cpuMs}, "wallMs": ${all[file]!.wallMs} }`)
+  writeFileSync(durationsFile, `{\n${lines.join(',\n')}\n}\n`)
+}
+
+function byCost(first: string, second: string): number {
+  return costOf(second).cpuMs - costOf(first).cpuMs || (first < second ? -1 : 1)
+}
+
+function read(file: string): string {
+  return readFileSync(join(root, file), 'utf8')
+}
