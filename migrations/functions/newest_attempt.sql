@@ -1,7 +1,10 @@
 -- The newest request of a key with this body that is open or ended less than a minute ago. A client may send one body for months:
--- of the ended requests it reads at most a thousand, the newest of the last two hours.
+-- of the ended requests it reads at most a thousand, the newest of the last two hours. Without sorts the planner reads requests_of_body
+-- backwards. The conditions depend on each other, so it may expect fewer than a thousand rows, and would read and sort all of them.
 create function newest_attempt(p_partition smallint, p_account_id uuid, p_key_id uuid, p_body_hash bigint, p_now timestamptz) returns uuid
-language plpgsql stable as $$
+language plpgsql stable
+set enable_sort = off
+as $$
 declare
   v_since timestamptz := p_now - interval '2 hours';
   v_id    uuid;
