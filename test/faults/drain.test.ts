@@ -10,7 +10,7 @@ import { assertBooksClosed } from '../support/audit.ts'
 import { type TestDatabase, testDatabase } from '../support/postgres.ts'
 import { findContradictions, type Row, readRows, type Seen } from './history.ts'
 import { type Address, Load, openAccounts } from './load.ts'
-import { type ModelUpstream, startModelUpstream } from './model-upstream.ts'
+import { type Generated, type ModelUpstream, startModelUpstream } from './model-upstream.ts'
 import { isRunning, type NodeProcess, type NodeSettings, startNode } from './node-process.ts'
 import { Random } from './random.ts'
 
@@ -98,19 +98,25 @@ test('SIGTERM while the ledger is locked: no client gets an error for a request 
   const stage = await openStage(1, { drainMs })
   const [node] = stage.nodes
   await stage.underWay()
-  const lockedMs = Date.now()
-  await ledger.database.transaction(
-    async (connection) => {
-      await connection.query('select from accounts for update')
-      stage.close(node!)
-      node!.signal('SIGTERM')
-      await pause(drainMs + 1_500)
-    },
-    { statementMaxMs: 2 * drainMs },
-  )
+  let drainedMs: number | undefined
+  // Each attempt locks the ledger at another moment, until one is in the middle of a buffered answer.
+  while (drainedMs === undefined) {
+    drainedMs = await ledger.database.transaction(
+      async (connection) => {
+        await connection.query('select from accounts for update')
+        if (!stage.isBuffering()) return undefined
+        stage.close(node!)
+        node!.signal('SIGTERM')
+        const signalledMs = Date.now()
+        await pause(drainMs + 1_500)
+        return signalledMs + drainMs
+      },
+      { statementMaxMs: 2 * drainMs },
+    )
+  }
   assert.equal((await node!.exited).code, 0)
   const { held } = await stage.end()
-  const late = held.filter(({ seen, row }) => !seen.stream && row.charged > 0n && row.endedMs! > lockedMs + drainMs)
+  const late = held.filter(({ seen, row }) => !seen.stream && row.charged > 0n && row.endedMs! > drainedMs)
   assert.ok(late.length > 0, 'the ends of buffered answers waited until the drain was over')
 })
 
@@ -160,6 +166,8 @@ type Stage = {
   close(node: NodeProcess): void
   /** Resolves when as many new streams as there are clients have begun. */
   underWay(): Promise<void>
+  /** Whether the model is in the middle of a buffered answer, and its client waits for the end. */
+  isBuffering(): boolean
   /** Starts a process on the data folder of the n-th node. */
   start(index: number): Promise<NodeProcess>
   /** Stops clients and nodes cleanly, and checks the ledger against what the clients saw. */
@@ -212,6 +220,14 @@ async function openStage(nodeCount: number, { drainMs = patientMs, leaseMs = pat
       const begun = () => [...upstream.generated.values()].flat().filter(({ tokens }) => tokens > 0).length
       const before = begun()
       while (begun() < before + clients) await pause(pollMs)
+    },
+    isBuffering() {
+      const isUnfinished = ({ tokens, finishedMs, hungUp }: Generated) =>
+        tokens > 0 && finishedMs === undefined && !hungUp
+      return load.seen.some(
+        ({ name, stream, hangUpAfterMs }) =>
+          !stream && hangUpAfterMs === undefined && (upstream.generated.get(name) ?? []).some(isUnfinished),
+      )
     },
     async end() {
       await load.stop()

@@ -23,6 +23,7 @@ const seen: Seen = {
   cost: 110n,
   error: undefined,
   left: false,
+  hangUpAfterMs: undefined,
 }
 const generated: Generated = { digits, arrivedMs: 5, firstOutputMs: 10, finishedMs: 90, hungUp: false, tokens: 20 }
 const row: Row = {

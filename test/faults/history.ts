@@ -7,6 +7,8 @@ export type Seen = {
   /** Its `max_tokens`, unique among all requests. */
   readonly name: number
   readonly stream: boolean
+  /** The client closes the connection after this time, if it is still open. */
+  readonly hangUpAfterMs: number | undefined
   /** The node that it was sent to. */
   readonly node: string
   readonly proxied: boolean

@@ -84,6 +84,7 @@ export class Load {
       // The ledger stores it and the upstream receives it: it identifies the request on all three sides.
       name: this.#nextName++,
       stream: random.chance(0.7),
+      hangUpAfterMs: random.chance(0.15) ? random.between(0, 30) * this.#options.tokenMs : undefined,
       node,
       proxied,
       sentMs: Date.now(),
@@ -97,9 +98,8 @@ export class Load {
       left: false,
     }
     this.seen.push(seen)
-    const hangUpAfterMs = random.chance(0.15) ? random.between(0, 30) * this.#options.tokenMs : undefined
     try {
-      await ask(seen, apiKey, port, hangUpAfterMs)
+      await ask(seen, apiKey, port)
     } catch {
       // The connection broke. Everything received until then is recorded.
     }
@@ -108,8 +108,8 @@ export class Load {
   }
 }
 
-/** One request by plain HTTP. With `hangUpAfterMs` the client closes the connection after that time. */
-async function ask(seen: Seen, apiKey: string, port: number, hangUpAfterMs: number | undefined): Promise<void> {
+/** One request by plain HTTP. */
+async function ask(seen: Seen, apiKey: string, port: number): Promise<void> {
   const outgoing = request({
     host: '127.0.0.1',
     port,
@@ -122,7 +122,7 @@ async function ask(seen: Seen, apiKey: string, port: number, hangUpAfterMs: numb
     seen.left = true
     outgoing.destroy()
   }
-  const timer = hangUpAfterMs === undefined ? undefined : setTimeout(leave, hangUpAfterMs)
+  const timer = seen.hangUpAfterMs === undefined ? undefined : setTimeout(leave, seen.hangUpAfterMs)
   outgoing.on('error', () => {})
   outgoing.end(
     JSON.stringify({
