@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { readdir, readFile, readlink, realpath } from 'node:fs/promises'
+import { readdir, readFile, readlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 
@@ -7,25 +7,47 @@ const execute = promisify(execFile)
 
 const listMaxMs = 5_000
 
+/** A running server. */
+export type Postmaster = {
+  readonly pid: number
+  /** Whether it accepts connections: it is neither starting nor stopping. */
+  readonly isReady: boolean
+  /** The process that started it. */
+  readonly starter: string | undefined
+}
+
+/** The server that runs on the folder, also while it starts or stops. */
+export async function findPostmaster(folder: string): Promise<Postmaster | undefined> {
+  const lines = await readLockFile(folder, 'postmaster.pid')
+  const pid = pidIn(lines)
+  if (pid === undefined || !(await isPostmasterOf(pid, folder))) return undefined
+  const [, starter] = starterName.exec(await commandLineOf(pid)) ?? []
+  return { pid, isReady: lines[stateLine]?.trim() === 'ready', starter }
+}
+
+/** What a server's command line says about the process that started it. */
+export const starterSetting = `cluster_name=penny-${process.pid}`
+const starterName = / cluster_name=penny-(\d+) /
+
+const stateLine = 7
+
 /** The process id in `postmaster.pid`. The process may no longer run. */
-export function readPostmasterPid(folder: string): Promise<number | undefined> {
-  return readPid(join(folder, 'postmaster.pid'))
+export async function readPostmasterPid(folder: string): Promise<number | undefined> {
+  return pidIn(await readLockFile(folder, 'postmaster.pid'))
 }
 
 /** The process id in the socket's lock file: the same one, unless a start failed half-way. */
-export function readSocketPid(folder: string): Promise<number | undefined> {
-  return readPid(join(folder, '.s.PGSQL.5432.lock'))
+export async function readSocketPid(folder: string): Promise<number | undefined> {
+  return pidIn(await readLockFile(folder, '.s.PGSQL.5432.lock'))
 }
 
-async function readPid(file: string): Promise<number | undefined> {
-  try {
-    const [firstLine] = (await readFile(file, 'utf8')).split('\n')
-    const pid = Number.parseInt(firstLine!, 10)
-    return pid > 0 ? pid : undefined
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
-    throw error
-  }
+function pidIn([first]: readonly string[]): number | undefined {
+  const pid = Number.parseInt(first ?? '', 10)
+  return pid > 0 ? pid : undefined
+}
+
+async function readLockFile(folder: string, name: string): Promise<readonly string[]> {
+  return (await orMissing(readFile(join(folder, name), 'utf8'))).split('\n')
 }
 
 /**
@@ -33,25 +55,18 @@ async function readPid(file: string): Promise<number | undefined> {
  * process, to a thread (Linux answers for those too) or to a zombie.
  */
 export async function isPostmasterOf(pid: number, folder: string): Promise<boolean> {
-  const commandLine = process.platform === 'linux' ? await fromProc(pid) : await fromProcessList(pid)
-  return commandLine.includes(`/postgres -D ${folder} `)
-}
-
-/** Whether SIGSTOP or a terminal has suspended the process. Known only on Linux. */
-export async function isSuspended(pid: number): Promise<boolean> {
-  const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '')
-  return /^State:\s+T \(stopped\)/m.test(status)
+  return (await commandLineOf(pid)).includes(`/postgres -D ${folder} `)
 }
 
 /**
- * Kills processes that a killed server left behind. They normally exit, unless one waits for another that was killed with the server:
- * then it waits forever, and PostgreSQL refuses to start meanwhile. They can be found only on Linux.
+ * Kills processes that a killed server left behind; call it when no server runs. They normally exit, unless one waits for another that
+ * was killed with the server: then it waits forever, and PostgreSQL refuses to start meanwhile. They can be found only on Linux.
  */
 export async function endOrphans(folder: string): Promise<void> {
   if (process.platform !== 'linux') return
-  const home = await realpath(folder)
-  for (const pid of (await readdir('/proc')).map(Number)) {
-    if (pid > 0 && (await isServerProcessOf(pid, home)) && !(await isOfLivingServer(pid, folder))) send(pid, 'SIGKILL')
+  for (const pid of (await readdir('/proc')).map(Number).filter((number) => number > 0)) {
+    const workingFolder = await readlink(`/proc/${pid}/cwd`).catch(() => undefined)
+    if (workingFolder === folder && (await commandLineOf(pid)).startsWith('postgres: ')) send(pid, 'SIGKILL')
   }
 }
 
@@ -64,37 +79,20 @@ export function send(pid: number, signal: NodeJS.Signals): void {
   }
 }
 
-/** Whether it is a process of a server on that folder: all of them use it as their working directory. */
-async function isServerProcessOf(pid: number, home: string): Promise<boolean> {
-  const folder = await readlink(`/proc/${pid}/cwd`).catch(() => undefined)
-  return folder === home && /^postgres: |\/postgres -D /.test(await fromProc(pid))
-}
-
-/** Whether it is a live server, or the child of one. */
-async function isOfLivingServer(pid: number, folder: string): Promise<boolean> {
-  const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '')
-  const parent = Number(/\nPPid:\s+(\d+)/.exec(status)?.[1])
-  return (await isPostmasterOf(pid, folder)) || (await isPostmasterOf(parent, folder))
-}
-
 /** Empty when there is no such process, or when it is a zombie. */
-async function fromProc(pid: number): Promise<string> {
-  try {
-    return (await readFile(`/proc/${pid}/cmdline`, 'utf8')).replaceAll('\0', ' ')
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    if (code === 'ENOENT' || code === 'ESRCH') return ''
-    throw error
-  }
+async function commandLineOf(pid: number): Promise<string> {
+  if (process.platform === 'linux')
+    return (await orMissing(readFile(`/proc/${pid}/cmdline`, 'utf8'))).replaceAll('\0', ' ')
+  const options = { timeout: listMaxMs }
+  return orMissing(execute('ps', ['-ww', '-o', 'args=', '-p', String(pid)], options).then(({ stdout }) => stdout))
 }
 
-async function fromProcessList(pid: number): Promise<string> {
+/** Empty when the file or the process does not exist: `ps` then exits with 1. */
+async function orMissing(reading: Promise<string>): Promise<string> {
   try {
-    const { stdout } = await execute('ps', ['-ww', '-o', 'args=', '-p', String(pid)], { timeout: listMaxMs })
-    return stdout
+    return await reading
   } catch (error) {
-    // `ps` exits with 1 when it finds no such process.
-    if ((error as { code?: unknown }).code === 1) return ''
+    if (['ENOENT', 'ESRCH', 1].includes((error as { code: string | number }).code)) return ''
     throw error
   }
 }

@@ -1,15 +1,17 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { copyFile, open, stat, statfs, truncate } from 'node:fs/promises'
+import { open, readFile, rename, stat, statfs } from 'node:fs/promises'
+import type { Socket } from 'node:net'
 import { setTimeout as pause } from 'node:timers/promises'
 import type { Cluster } from './cluster.ts'
-import { isPostmasterOf, readPostmasterPid, readSocketPid } from './postmaster.ts'
+import { isPostmasterOf, readPostmasterPid, readSocketPid, starterSetting } from './postmaster.ts'
 import { cleanEnvironment, commandAs } from './run-as.ts'
 
-/** A server that this process started. It keeps running when this process dies. */
+/** A server that this process started. It shuts down when this process ends, even by `kill -9`. */
 export type ServerProcess = {
-  /** How it ended; undefined while it runs. */
-  ending(): Promise<Ending | undefined>
-  /** For a server that no service owns yet: a fast shutdown, then an immediate one when that takes too long. */
+  readonly pid: number | undefined
+  /** How it ended. */
+  readonly ended: Promise<Ending>
+  /** A fast shutdown, then an immediate one when that takes too long: it loses nothing and costs a recovery at the next start. */
   stop(): Promise<void>
 }
 
@@ -21,10 +23,9 @@ export type Ending = {
   readonly isBlocked?: boolean
 }
 
-const stopMsMax = 10_000
-const stopPollMs = 50
+const fastStopMaxMs = 30_000
+const immediateStopMaxMs = 10_000
 const logBytesMax = 16 * 1024 * 1024
-const lastWordsBytesMax = 16 * 1024
 
 // For two cores and little memory. Passed on the command line, so that they override the folder's own files.
 const settings: Readonly<Record<string, string>> = {
@@ -41,28 +42,37 @@ const settings: Readonly<Record<string, string>> = {
   wal_compression: 'on',
   jit: 'off',
   timezone: 'UTC',
-  cluster_name: 'penny',
-  // The operator reads this log: it must not contain the text of statements or the rows they failed on.
+  // The operator reads this log: it must not contain the text of statements or the rows they failed on. Their errors are in the service's
+  // own log; what remains is so little that the file is rotated only when the server starts.
   log_timezone: 'UTC',
+  log_min_messages: 'log',
   log_min_error_statement: 'panic',
   log_error_verbosity: 'terse',
   log_checkpoints: 'off',
 }
 
+/**
+ * Becomes PostgreSQL, and leaves a process that reads its standard input, a pipe from us. At its end, when we have ended in whatever way,
+ * that process shuts PostgreSQL down. A line says that there is nothing to shut down. A signal to all processes must not end the watch
+ * alone: PostgreSQL takes that for the crash of a child.
+ */
+const program = `exec 3<&0
+(trap "" HUP INT TERM; read -r ended <&3 || kill -INT $$) &
+exec "$@" </dev/null 3<&-`
+
 /** Starts PostgreSQL in its own session: a Ctrl-C in the terminal reaches only us, and we shut it down cleanly. */
 export async function startServerProcess(cluster: Cluster): Promise<ServerProcess> {
   const { binaries, runAs, folder, logFile } = cluster
-  const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  const [program, args] = commandAs(runAs, binaries.postgres, ['-D', folder, ...flags])
+  const flags = [...Object.entries(settings).map(([name, value]) => `${name}=${value}`), starterSetting]
+  const server = [binaries.postgres, '-D', folder, ...flags.flatMap((flag) => ['-c', flag])]
+  const [command, args] = commandAs(runAs, '/bin/sh', ['-c', program, 'sh', ...server])
   const env = { ...cleanEnvironment, ...(await disownStalePid(folder)) }
-  await trimServerLog(logFile)
+  const logSize = await rotate(logFile)
   const log = await open(logFile, 'a', 0o600)
   try {
-    const { size } = await log.stat()
-    const stdio: ['ignore', number, number] = ['ignore', log.fd, log.fd]
-    const child = spawn(program, args, { ...runAs.become, cwd: '/', env, detached: true, stdio })
-    child.unref()
-    return follow(child, logFile, size)
+    const stdio: ['pipe', number, number] = ['pipe', log.fd, log.fd]
+    const child = spawn(command, args, { ...runAs.become, cwd: '/', env, detached: true, stdio })
+    return follow(child, logFile, logSize)
   } finally {
     await log.close()
   }
@@ -80,44 +90,51 @@ async function disownStalePid(folder: string): Promise<Record<string, string>> {
   return { PG_GRANDPARENT_PID: String(pid) }
 }
 
-/**
- * Moves the content of a large log to `.1`, even while the server is running. The server keeps the file open for appending, so the file
- * is copied and emptied, not renamed. Lines written in between are lost.
- */
-export async function trimServerLog(logFile: string, bytesMax = logBytesMax): Promise<void> {
-  const size = await stat(logFile).then(
-    (found) => found.size,
-    () => 0,
-  )
-  if (size <= bytesMax) return
-  await copyFile(logFile, `${logFile}.1`)
-  await truncate(logFile)
+/** Renames a large log to `.1`. Returns the size of the log. */
+async function rotate(logFile: string): Promise<number> {
+  const { size } = await stat(logFile).catch(() => ({ size: 0 }))
+  if (size <= logBytesMax) return size
+  await rename(logFile, `${logFile}.1`)
+  return 0
 }
 
 function follow(child: ChildProcess, logFile: string, logStart: number): ServerProcess {
-  let failure: Error | undefined
-  child.once('error', (error) => {
-    failure = error
+  const input = child.stdin as Socket
+  input.on('error', () => {})
+  // Neither may keep a process running that is finished.
+  input.unref()
+  child.unref()
+  const ended = new Promise<Ending>((resolve) => {
+    child.once('error', ({ message }) => resolve({ reason: message, isTransient: false }))
+    child.once('exit', () => {
+      input.end('ended\n')
+      resolve(endingOf(child, logFile, logStart))
+    })
   })
   return {
-    async ending() {
-      if (failure !== undefined) return { reason: failure.message, isTransient: false }
-      if (child.signalCode !== null) return { reason: `it was killed by ${child.signalCode}`, isTransient: true }
-      if (child.exitCode === null) return undefined
-      const reason = (await fatalLine(logFile, logStart)) ?? `it exited with code ${child.exitCode}`
-      // On a full disk, the final log line may not have been written either.
-      const isBlocked = blocked.test(reason)
-      return { reason, isBlocked, isTransient: isBlocked || notYet.test(reason) || (await isFull(logFile)) }
-    },
+    pid: child.pid,
+    ended,
     async stop() {
-      const hasEnded = () => failure !== undefined || child.exitCode !== null || child.signalCode !== null
-      child.kill('SIGINT')
-      for (let waitedMs = 0; !hasEnded(); waitedMs += stopPollMs) {
-        if (waitedMs >= stopMsMax) child.kill('SIGQUIT')
-        await pause(stopPollMs)
+      child.ref()
+      const isGone = ended.then(() => true)
+      for (const [signal, waitMaxMs] of [
+        ['SIGINT', fastStopMaxMs],
+        ['SIGQUIT', immediateStopMaxMs],
+      ] as const) {
+        child.kill(signal)
+        if (await Promise.race([isGone, pause(waitMaxMs, false, { ref: false })])) return
       }
+      throw new PostgresStopError(child.pid!)
     },
   }
+}
+
+async function endingOf({ signalCode, exitCode }: ChildProcess, logFile: string, logStart: number): Promise<Ending> {
+  if (signalCode !== null) return { reason: `it was killed by ${signalCode}`, isTransient: true }
+  const reason = (await fatalLine(logFile, logStart)) ?? `it exited with code ${exitCode}`
+  const isBlocked = blocked.test(reason)
+  // On a full disk, the final log line may not have been written either.
+  return { reason, isBlocked, isTransient: isBlocked || notYet.test(reason) || (await isFull(logFile)) }
 }
 
 /** Log lines of a server that cannot start yet: its predecessor is still exiting, or the disk is full. */
@@ -138,15 +155,14 @@ const toClients = /terminating connection|the database system is/
 
 /** The log line in which a server says why it does not start. */
 async function fatalLine(logFile: string, from: number): Promise<string | undefined> {
-  const log = await open(logFile, 'r')
-  try {
-    const { size } = await log.stat()
-    const start = Math.max(from, size - lastWordsBytesMax)
-    const { buffer, bytesRead } = await log.read(Buffer.alloc(Math.max(0, size - start)), { position: start })
-    const lines = buffer.toString('utf8', 0, bytesRead).trim().split('\n')
-    const fatal = lines.findLast((line) => /(FATAL|PANIC):/.test(line) && !toClients.test(line))
-    return (fatal ?? lines.at(-1))?.replace(/^.*(FATAL|PANIC):\s*/, '') || undefined
-  } finally {
-    await log.close()
+  const lines = (await readFile(logFile)).subarray(from).toString().trim().split('\n')
+  const fatal = lines.findLast((line) => /(FATAL|PANIC):/.test(line) && !toClients.test(line))
+  return (fatal ?? lines.at(-1))?.replace(/^.*(FATAL|PANIC):\s*/, '') || undefined
+}
+
+class PostgresStopError extends Error {
+  constructor(pid: number) {
+    super(`PostgreSQL (process ${pid}) does not stop.`)
+    this.name = 'PostgresStopError'
   }
 }
