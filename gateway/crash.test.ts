@@ -21,7 +21,7 @@ import {
   token,
   untilBalance,
 } from '../test/support/gateway.ts'
-import { publicClient, relayer, temporaryFolder, usdc, usdcBalance } from '../test/support/sandbox-chain.ts'
+import { publicClient, relayer, usdc, usdcBalance } from '../test/support/sandbox-chain.ts'
 import { untilFits } from '../test/support/until.ts'
 import { type FailpointName, failpointNames } from './failpoints.ts'
 import type { GatewayReady, GatewaySettings } from './start.ts'
@@ -31,7 +31,7 @@ import type { GatewayReady, GatewaySettings } from './start.ts'
 const payer = account('payer')
 const module = new URL('start.ts', import.meta.url)
 
-async function settingsFor(t: TestContext, { databaseUrl, chain, wallet }: GatewayBench): Promise<GatewaySettings> {
+function settingsFor({ databaseUrl, chain, wallet }: GatewayBench): GatewaySettings {
   return {
     host: '127.0.0.1',
     port: 0,
@@ -46,7 +46,6 @@ async function settingsFor(t: TestContext, { databaseUrl, chain, wallet }: Gatew
     payees: [seller.address],
     token,
     resendMs: 50,
-    dataDir: await temporaryFolder(t),
     logLevel: 'silent',
   }
 }
@@ -79,7 +78,7 @@ for (const name of failpointNames) {
 
 test('a gateway killed again and again under load settles every payment it took, once', async (t) => {
   const bench = await openBench(t)
-  const settings = { ...(await settingsFor(t, bench)), batchMs: 30 }
+  const settings = { ...settingsFor(bench), batchMs: 30 }
   await deposit(bench, payer, 1_000_000n)
   let running = await start(t, settings)
   await untilBalance(running.url, payer.address, '1')
@@ -104,7 +103,7 @@ test('a gateway killed again and again under load settles every payment it took,
 /** A supervised gateway that dies once, at the failpoint. */
 async function startArmed(t: TestContext, bench: GatewayBench, armed: { name: FailpointName; reach: number }) {
   // It restarts on its port. Below the ephemeral range no other process is given that port meanwhile.
-  const settings = { ...(await settingsFor(t, bench)), port: randomInt(20_000, 30_000) }
+  const settings = { ...settingsFor(bench), port: randomInt(20_000, 30_000) }
   const exits: string[] = []
   const child = await supervise<GatewaySettings, GatewayReady>({
     name: 'the gateway',

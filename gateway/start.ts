@@ -8,7 +8,6 @@ export type GatewaySettings = Omit<
   GatewayOptions,
   'clock' | 'onAlarm' | 'onError' | 'failpoint' | 'gasPriceMax' | 'withdrawalMin'
 > & {
-  readonly dataDir: string
   /** Atomic USDC. */
   readonly withdrawalMin: string
   readonly logLevel: Parameters<typeof createLog>[0]
@@ -20,17 +19,11 @@ export type GatewayReady = { readonly url: string; readonly port: number }
 
 runAsChild({ title: 'penny-gateway', isInBackground: true, start })
 
-async function start({
-  dataDir,
-  logLevel,
-  failpoint,
-  withdrawalMin,
-  ...options
-}: GatewaySettings): Promise<GatewayReady> {
+async function start({ logLevel, failpoint, withdrawalMin, ...options }: GatewaySettings): Promise<GatewayReady> {
   const { url, port } = await startGateway({
     ...options,
     withdrawalMin: BigInt(withdrawalMin),
-    ...logTo(createLog(logLevel, dataDir)),
+    ...logTo(createLog(logLevel)),
     failpoint: armFailpoint(failpoint),
   })
   return { url, port }

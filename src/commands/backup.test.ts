@@ -35,7 +35,7 @@ test('a backup that fails half-way leaves nothing that looks like one', async (t
 
 test('a backup has its name when it is complete', async (t) => {
   const { folder, dataDir, backup } = await openService(t)
-  writeFileSync(join(dataDir, 'penny.log.1'), 'a log')
+  writeFileSync(join(dataDir, 'postgres.log.1'), 'a log')
   const target = join(folder, 'backups', 'today')
   assert.equal(await backup(target), 0)
   assert.deepEqual(readdirSync(dirname(target)), ['today'])

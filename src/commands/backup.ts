@@ -11,8 +11,7 @@ import { syncFolder } from '../process/sync-folder.ts'
 import { type Command, CommandError } from './command.ts'
 
 /** Not copied as files: the database has its own copy, and logs and sockets are useless elsewhere. */
-const notCopied =
-  /^(postgres(\.new-.*|\.log(\.\d)?)?|penny\.log(\.\d)?|sandbox\.json\.new|control\.json|signer\/.*\.sock)$/
+const notCopied = /^(postgres(\.new-.*|\.log(\.\d)?)?|sandbox\.json\.new|control\.json|signer\/.*\.sock)$/
 
 export const backupCommand: Command = {
   usage: [

@@ -1,4 +1,3 @@
-import { mkdirSync } from 'node:fs'
 import { logTo, startGateway } from '../../gateway/server.ts'
 import { removeSecrets } from '../config/config.ts'
 import { createLog } from '../process/log.ts'
@@ -20,9 +19,8 @@ export const gatewayCommand: Command = {
   async run({ config, output }) {
     removeSecrets()
     process.title = 'penny-gateway'
-    mkdirSync(config.dataDir, { recursive: true })
     const { stop } = watchStopSignals()
-    const log = createLog(config.logLevel, config.dataDir)
+    const log = createLog(config.logLevel)
     const { rpcUrl, gasPriceMaxGwei, payees = [findSeller(config.dataDir)], ...options } = config.gateway!
     const gateway = await startGateway({
       ...options,

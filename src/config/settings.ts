@@ -248,7 +248,7 @@ export const settingGroups = {
   },
   'Logs and monitoring': {
     LOG_LEVEL: oneOf(
-      '`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`. Logs are JSON lines on standard error, or in `DATA_DIR/penny.log` when standard error is a terminal.',
+      '`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`. Logs are JSON lines on standard error.',
       'info',
       logLevels,
     ),

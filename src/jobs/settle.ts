@@ -96,7 +96,7 @@ runAsChild({ title: 'penny-settle', isInBackground: true, start })
 
 /** Reports ready immediately: it may take days until the process of another node ends and this one gets the lock. */
 async function start(settings: SettleSettings): Promise<SettleReady> {
-  const log = createLog(settings.logLevel, settings.dataDir)
+  const log = createLog(settings.logLevel)
   work(settings, log).catch((error: unknown) => {
     console.error(error)
     process.exit(1)

@@ -1,18 +1,16 @@
-import { join } from 'node:path'
-import pino, { type DestinationStream } from 'pino'
+import pino from 'pino'
 import type { LogLevel } from '../config/config.ts'
 import { ServiceError, withoutKeys } from '../errors.ts'
-import { openLogFile } from './log-file.ts'
 
 /** The log. It must never receive prompts, answers or keys. */
 export type Log = Pick<pino.Logger, 'debug' | 'info' | 'warn' | 'error'> & { flush(): void }
 
-const fileLimits = { bytesMax: 20 * 1024 * 1024, filesMax: 5 }
-
-/** Writes JSON lines to standard error, or to a file in the data folder when standard error is a terminal. */
-export function createLog(level: LogLevel, dataDir: string): Log {
-  const sink = process.stderr.isTTY ? openLogFile(join(dataDir, 'penny.log'), fileLimits) : standardError()
-  const logger = pino(
+/** Writes JSON lines to standard error. What starts the process keeps and rotates them: systemd, a container, a shell. */
+export function createLog(level: LogLevel): Log {
+  const sink = pino.destination({ dest: 2, sync: false })
+  // The reader of the pipe has exited: drop the line and carry on. Without a listener the error event would end the process.
+  sink.on('error', () => {})
+  return pino(
     {
       level,
       base: null,
@@ -21,14 +19,6 @@ export function createLog(level: LogLevel, dataDir: string): Log {
     },
     sink,
   )
-  return logger
-}
-
-function standardError(): DestinationStream {
-  const sink = pino.destination({ dest: 2, sync: false })
-  // The reader of the pipe has exited: drop the line and carry on. Without a listener the error event would end the process.
-  sink.on('error', () => {})
-  return sink
 }
 
 /** For an error of a tool. Its message may quote the tool's input, which is customer text. */

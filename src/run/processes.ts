@@ -219,7 +219,6 @@ async function startGateway(
     settings: (previous) => ({
       host: '127.0.0.1',
       port: previous?.port ?? 0,
-      dataDir: config.dataDir,
       logLevel: config.logLevel,
       databaseUrl: databases.url,
       chainRpcUrl: rpcUrl,

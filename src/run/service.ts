@@ -53,7 +53,7 @@ export async function startService(
 ): Promise<Service> {
   const stack = new AsyncDisposableStack()
   try {
-    const log = createLog(config.logLevel, config.dataDir)
+    const log = createLog(config.logLevel)
     stack.defer(() => log.flush())
     return await start({ config, log, stack, onProgress, signal: options.signal }, options)
   } catch (error) {

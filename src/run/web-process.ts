@@ -15,7 +15,7 @@ let node: ServingNode | undefined
 runAsChild({ title: 'penny-web', isInBackground: false, start, stop })
 
 async function start({ config, databaseUrl, processNumber, catalog, ...given }: WebSettings): Promise<WebReady> {
-  const log = createLog(config.logLevel, config.dataDir)
+  const log = createLog(config.logLevel)
   stack.defer(() => log.flush())
   const context = { config, log, stack, onProgress: () => {}, signal: undefined }
   const databases = openPools(context, databaseUrl)

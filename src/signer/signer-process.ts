@@ -65,7 +65,7 @@ async function start(settings: SignerSettings): Promise<SignerReady> {
     if (settings.issuer !== undefined && settings.issuer !== issuer)
       throw new OtherMasterKeyError(issuer, settings.issuer)
   })
-  const log = createLog(settings.logLevel, settings.dataDir)
+  const log = createLog(settings.logLevel)
   const keys = new AccountKeys(masterKey)
   const seller = settings.terms.seller ?? keys.ofRole('seller').address
   const { custodian } = await serveSigner(settings.dataDir, () =>
