@@ -1,5 +1,5 @@
-import { type Address, encodeAbiParameters, type Hash, type Hex, keccak256, pad, toHex } from 'viem'
-import { recoverSigner, typedDataDigest } from './signature.ts'
+import { type Address, type Hash, type Hex, hashStruct, hashTypedData, pad } from 'viem'
+import { recoverSigner } from './signature.ts'
 import { type GatewayTerms, lowerCase } from './terms.ts'
 
 /** A depositor's signed instruction to pay out of its balance, checked by the rules of the contract. */
@@ -11,59 +11,49 @@ export type SignedBurnIntent = {
   readonly recipient: Address
 }
 
+const specFields = [
+  { name: 'version', type: 'uint32' },
+  { name: 'sourceDomain', type: 'uint32' },
+  { name: 'destinationDomain', type: 'uint32' },
+  { name: 'sourceContract', type: 'bytes32' },
+  { name: 'destinationContract', type: 'bytes32' },
+  { name: 'sourceToken', type: 'bytes32' },
+  { name: 'destinationToken', type: 'bytes32' },
+  { name: 'sourceDepositor', type: 'bytes32' },
+  { name: 'destinationRecipient', type: 'bytes32' },
+  { name: 'sourceSigner', type: 'bytes32' },
+  { name: 'destinationCaller', type: 'bytes32' },
+  { name: 'value', type: 'uint256' },
+  { name: 'salt', type: 'bytes32' },
+  { name: 'hookData', type: 'bytes' },
+] as const
+const types = {
+  TransferSpec: specFields,
+  BurnIntent: [
+    { name: 'maxBlockHeight', type: 'uint256' },
+    { name: 'maxFee', type: 'uint256' },
+    { name: 'spec', type: 'TransferSpec' },
+  ],
+} as const
+// Circle's domain names neither chain nor contract: the spec contains both, and they are checked there.
+const domain = { name: 'GatewayWallet', version: '1' }
+
+const defaults: Readonly<Record<string, unknown>> = { hookData: '0x' }
+const readers = { uint32: readSmall, uint256: readNumber, bytes32: readWord, bytes: readHex }
+
+export type TransferSpec = {
+  readonly [Field in (typeof specFields)[number] as Field['name']]: ReturnType<(typeof readers)[Field['type']]>
+}
+
 export type BurnIntent = {
   readonly maxBlockHeight: bigint
   readonly maxFee: bigint
   readonly spec: TransferSpec
 }
 
-export type TransferSpec = {
-  readonly version: number
-  readonly sourceDomain: number
-  readonly destinationDomain: number
-  readonly sourceContract: Hex
-  readonly destinationContract: Hex
-  readonly sourceToken: Hex
-  readonly destinationToken: Hex
-  readonly sourceDepositor: Hex
-  readonly destinationRecipient: Hex
-  readonly sourceSigner: Hex
-  readonly destinationCaller: Hex
-  readonly value: bigint
-  readonly salt: Hex
-  readonly hookData: Hex
-}
-
 /** Circle's limit for one request. */
 const intentsMax = 16
 
-const specType =
-  'TransferSpec(uint32 version,uint32 sourceDomain,uint32 destinationDomain,bytes32 sourceContract,bytes32 destinationContract,bytes32 sourceToken,bytes32 destinationToken,bytes32 sourceDepositor,bytes32 destinationRecipient,bytes32 sourceSigner,bytes32 destinationCaller,uint256 value,bytes32 salt,bytes hookData)'
-const specTypeHash = keccak256(toHex(specType))
-const intentTypeHash = keccak256(
-  toHex(`BurnIntent(uint256 maxBlockHeight,uint256 maxFee,TransferSpec spec)${specType}`),
-)
-// Circle's domain names neither chain nor contract: the spec contains both, and they are checked there.
-const domainSeparator = keccak256(
-  encodeAbiParameters(
-    [{ type: 'bytes32' }, { type: 'bytes32' }, { type: 'bytes32' }],
-    [
-      keccak256(toHex('EIP712Domain(string name,string version)')),
-      keccak256(toHex('GatewayWallet')),
-      keccak256(toHex('1')),
-    ],
-  ),
-)
-const specWords = [
-  'bytes32',
-  'uint32',
-  'uint32',
-  'uint32',
-  ...Array<string>(8).fill('bytes32'),
-  'uint256',
-  'bytes32',
-  'bytes32',
-].map((type) => ({ type }))
 const zeroWord = `0x${'0'.repeat(64)}`
 
 /** Parses the body of `transfer`: intents with signatures. */
@@ -84,25 +74,7 @@ export function readIntents(body: unknown): readonly BurnIntent[] {
 }
 
 export function specHashOf(spec: TransferSpec): Hash {
-  return keccak256(
-    encodeAbiParameters(specWords, [
-      specTypeHash,
-      spec.version,
-      spec.sourceDomain,
-      spec.destinationDomain,
-      spec.sourceContract,
-      spec.destinationContract,
-      spec.sourceToken,
-      spec.destinationToken,
-      spec.sourceDepositor,
-      spec.destinationRecipient,
-      spec.sourceSigner,
-      spec.destinationCaller,
-      spec.value,
-      spec.salt,
-      keccak256(spec.hookData),
-    ]),
-  )
+  return hashStruct({ data: spec, primaryType: 'TransferSpec', types })
 }
 
 function checkSigned(intent: BurnIntent, signature: Hex, terms: GatewayTerms, relayer: Address): SignedBurnIntent {
@@ -113,19 +85,12 @@ function checkSigned(intent: BurnIntent, signature: Hex, terms: GatewayTerms, re
     throw new IntentRefusedError('destinationRecipient must be an address other than zero and the gateway')
   }
   if (spec.value === 0n) throw new IntentRefusedError('value must be above 0')
-  const specHash = specHashOf(spec)
-  const structHash = keccak256(
-    encodeAbiParameters(
-      [{ type: 'bytes32' }, { type: 'uint256' }, { type: 'uint256' }, { type: 'bytes32' }],
-      [intentTypeHash, intent.maxBlockHeight, intent.maxFee, specHash],
-    ),
-  )
-  const signer = recoverSigner(typedDataDigest(domainSeparator, structHash), signature)
+  const signer = recoverSigner(hashTypedData({ domain, types, primaryType: 'BurnIntent', message: intent }), signature)
   const depositor = addressIn(spec.sourceDepositor)
   if (signer === undefined || signer !== depositor) {
     throw new IntentRefusedError('the signature is not that of sourceDepositor')
   }
-  return { intent, signature, specHash, depositor, recipient }
+  return { intent, signature, specHash: specHashOf(spec), depositor, recipient }
 }
 
 function requireMeantForHere(spec: TransferSpec, terms: GatewayTerms, relayer: Address): void {
@@ -157,22 +122,9 @@ function readIntent(value: unknown): BurnIntent {
   return {
     maxBlockHeight: readNumber(maxBlockHeight, 'maxBlockHeight'),
     maxFee: readNumber(maxFee, 'maxFee'),
-    spec: {
-      version: readSmall(fields.version, 'version'),
-      sourceDomain: readSmall(fields.sourceDomain, 'sourceDomain'),
-      destinationDomain: readSmall(fields.destinationDomain, 'destinationDomain'),
-      sourceContract: readWord(fields.sourceContract, 'sourceContract'),
-      destinationContract: readWord(fields.destinationContract, 'destinationContract'),
-      sourceToken: readWord(fields.sourceToken, 'sourceToken'),
-      destinationToken: readWord(fields.destinationToken, 'destinationToken'),
-      sourceDepositor: readWord(fields.sourceDepositor, 'sourceDepositor'),
-      destinationRecipient: readWord(fields.destinationRecipient, 'destinationRecipient'),
-      sourceSigner: readWord(fields.sourceSigner, 'sourceSigner'),
-      destinationCaller: readWord(fields.destinationCaller, 'destinationCaller'),
-      value: readNumber(fields.value, 'value'),
-      salt: readWord(fields.salt, 'salt'),
-      hookData: readHex(fields.hookData ?? '0x', 'hookData'),
-    },
+    spec: Object.fromEntries(
+      specFields.map(({ name, type }) => [name, readers[type](fields[name] ?? defaults[name], name)]),
+    ) as TransferSpec,
   }
 }
 

@@ -12,7 +12,7 @@ async function start(t: TestContext): Promise<{ readonly url: string; readonly p
     port: 0,
     routes: new Map<string, Route>([
       ['POST /echo', async ({ body }) => ({ status: 200, body })],
-      ['GET /things/', async ({ path, query }) => ({ status: 200, body: { path, query: [...query] } })],
+      ['GET /things/:id', async ({ path, query }) => ({ status: 200, body: { path, query: [...query] } })],
       ['GET /broken', () => Promise.reject(new Error('broken'))],
     ]),
     answerError: (error) => ({ status: 500, body: { message: String(error) } }),

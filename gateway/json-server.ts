@@ -1,6 +1,8 @@
 import { once } from 'node:events'
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { getRequestListener } from '@hono/node-server'
+import { Hono } from 'hono'
 
 export type JsonAnswer = {
   readonly status: number
@@ -23,7 +25,7 @@ export type JsonServerOptions = {
   readonly host: string
   /** 0 for any free port. */
   readonly port: number
-  /** By method and path; a path that ends in `/` takes one more segment. */
+  /** By method and path, in Hono's notation: `GET /v1/transfer/:id`. A path has one method. */
   readonly routes: ReadonlyMap<string, Route>
   /** Answers errors that a route did not handle. */
   readonly answerError: (error: unknown) => JsonAnswer
@@ -32,74 +34,59 @@ export type JsonServerOptions = {
 export type JsonServer = { readonly port: number; close(): Promise<void> }
 
 const bodyBytesMax = 256 * 1024
-const headerBytesMax = 16 * 1024
 const connectionsMax = 2_000
-const requestMsMax = 15_000
-const headersMsMax = 10_000
-const keepAliveMs = 65_000
 const closeMsMax = 3_000
+const limits = {
+  maxHeaderSize: 16 * 1024,
+  requestTimeout: 15_000,
+  headersTimeout: 10_000,
+  keepAliveTimeout: 65_000,
+}
 
 /** An HTTP server for JSON requests and responses, with limits on sizes and times. */
-export async function startJsonServer(options: JsonServerOptions): Promise<JsonServer> {
-  const server = createServer({ maxHeaderSize: headerBytesMax }, (request, response) => {
-    void respond(request, response, options)
-  })
-  server.requestTimeout = requestMsMax
-  server.headersTimeout = headersMsMax
-  server.keepAliveTimeout = keepAliveMs
+export async function startJsonServer({ host, port, ...options }: JsonServerOptions): Promise<JsonServer> {
+  const server = createServer(limits, getRequestListener(appOf(options).fetch))
   server.maxConnections = connectionsMax
-  server.listen(options.port, options.host)
+  server.listen(port, host)
   await once(server, 'listening')
-  return { port: (server.address() as AddressInfo).port, close: () => close(server) }
-}
-
-/** Finishes requests in progress, within a time limit. */
-async function close(server: Server): Promise<void> {
-  const closed = once(server, 'close')
-  server.close()
-  server.closeIdleConnections()
-  const killer = setTimeout(() => server.closeAllConnections(), closeMsMax)
-  await closed
-  clearTimeout(killer)
-}
-
-async function respond(request: IncomingMessage, response: ServerResponse, options: JsonServerOptions): Promise<void> {
-  try {
-    const body = await readBody(request)
-    const answer = await answerTo(request, body, options).catch(options.answerError)
-    send(response, answer)
-  } catch {
-    // The client disconnected while sending its request.
-    response.destroy()
+  return {
+    port: (server.address() as AddressInfo).port,
+    /** Finishes requests in progress, within a time limit. */
+    async close() {
+      const closed = once(server, 'close')
+      server.close()
+      const killer = setTimeout(() => server.closeAllConnections(), closeMsMax)
+      await closed
+      clearTimeout(killer)
+    },
   }
 }
 
-async function answerTo(
-  request: IncomingMessage,
-  bytes: Buffer | undefined,
-  options: JsonServerOptions,
-): Promise<JsonAnswer> {
-  const url = URL.parse(request.url ?? '', 'http://gateway')
-  if (url === null) return refusal(400, 'The URL is malformed.')
-  const path = url.pathname
-  const methods = ['GET', 'POST'].filter((method) => findRoute(options.routes, method, path) !== undefined)
-  if (methods.length === 0) return refusal(404, `Not found: ${path.slice(0, 200)}.`)
-  const route = findRoute(options.routes, request.method ?? '', path)
-  if (route === undefined) {
-    const allow = methods.join(', ')
-    return { ...refusal(405, `${path.slice(0, 200)} takes ${allow}.`), headers: { allow } }
-  }
-  if (bytes === undefined)
-    return refusal(413, `The request body is larger than the limit of ${bodyBytesMax / 1024} KiB. Send fewer items.`)
-  const { authorization } = request.headers
-  if (request.method === 'GET') return route({ path, query: url.searchParams, body: undefined, authorization })
-  const body = parseJson(bytes)
-  if (body === undefined) return refusal(400, 'The body is not JSON.')
-  return route({ path, query: url.searchParams, body, authorization })
-}
+type Environment = { readonly Bindings: { readonly incoming: IncomingMessage } }
 
-function findRoute(routes: ReadonlyMap<string, Route>, method: string, path: string): Route | undefined {
-  return routes.get(`${method} ${path}`) ?? routes.get(`${method} ${path.slice(0, path.lastIndexOf('/') + 1)}`)
+function appOf({ routes, answerError }: Pick<JsonServerOptions, 'routes' | 'answerError'>): Hono<Environment> {
+  const app = new Hono<Environment>()
+  const tooLarge = `The request body is larger than the limit of ${bodyBytesMax / 1024} KiB. Send fewer items.`
+  for (const [name, route] of routes) {
+    const [method, path] = name.split(' ') as [string, string]
+    app.on(method, path, async ({ req, env }) => {
+      const bytes = await readBody(env.incoming)
+      if (bytes === undefined) return send(refusal(413, tooLarge))
+      const body = method === 'GET' ? undefined : parseJson(bytes)
+      if (method !== 'GET' && body === undefined) return send(refusal(400, 'The body is not JSON.'))
+      const query = new URL(req.url).searchParams
+      return send(await route({ path: req.path, query, body, authorization: req.header('authorization') }))
+    })
+    app.all(path, ({ req }) =>
+      send({ ...refusal(405, `${req.path.slice(0, 200)} takes ${method}.`), headers: { allow: method } }),
+    )
+  }
+  app.notFound(({ req }) => send(refusal(404, `Not found: ${req.path.slice(0, 200)}.`)))
+  // A client that disconnected while it sent its request gets no answer, and is not worth a line in the log.
+  app.onError((error, { env }) =>
+    send(env.incoming.errored === null ? answerError(error) : refusal(400, 'Incomplete.')),
+  )
+  return app
 }
 
 /** A response in Circle's format for errors that are not part of x402. */
@@ -108,13 +95,13 @@ export function refusal(status: number, message: string): JsonAnswer {
 }
 
 /** Undefined when it is too long. The excess is read and dropped: the response needs the connection. */
-async function readBody(request: IncomingMessage): Promise<Buffer | undefined> {
+async function readBody(incoming: IncomingMessage): Promise<Buffer | undefined> {
   const chunks: Buffer[] = []
   let length = 0
-  for await (const chunk of request) {
+  for await (const chunk of incoming) {
     length += chunk.length
     if (length <= bodyBytesMax) chunks.push(chunk)
-    if (length > bodyBytesMax * 16) throw new Error('the request body is far above the limit')
+    if (length > bodyBytesMax * 16) incoming.destroy()
   }
   return length > bodyBytesMax ? undefined : Buffer.concat(chunks)
 }
@@ -127,12 +114,6 @@ function parseJson(bytes: Buffer): unknown {
   }
 }
 
-function send(response: ServerResponse, { status, body, headers = {} }: JsonAnswer): void {
-  const text = JSON.stringify(body)
-  response.writeHead(status, {
-    'content-type': 'application/json',
-    'content-length': Buffer.byteLength(text),
-    ...headers,
-  })
-  response.end(text)
+function send({ status, body, headers = {} }: JsonAnswer): Response {
+  return Response.json(body, { status, headers })
 }

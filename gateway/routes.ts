@@ -60,13 +60,13 @@ export function gatewayRoutes(options: RoutesOptions): ReadonlyMap<string, Route
     'POST /v1/x402/settle': withoutWrongToken(answerSettle),
     'POST /v1/x402/settle-many': withToken(answerSettleMany),
     'GET /v1/x402/transfers': withToken(answerTransfers),
-    'GET /v1/x402/transfers/': withToken(answerTransfer),
+    'GET /v1/x402/transfers/:id': withToken(answerTransfer),
     'POST /v1/balances': answerBalances,
     'POST /v1/deposits': answerDeposits,
     'GET /v1/info': answerInfo,
     'POST /v1/estimate': answerEstimate,
     'POST /v1/transfer': answerWithdraw,
-    'GET /v1/transfer/': answerWithdrawal,
+    'GET /v1/transfer/:id': answerWithdrawal,
     // Our own: the cost of settlement.
     'GET /v1/batches': withToken(answerBatches),
   }
