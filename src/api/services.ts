@@ -1,6 +1,6 @@
 import type { PriceList } from '../billing/price-list.ts'
 import type { Database } from '../db/database.ts'
-import type { HealthMonitor } from '../http/health-monitor.ts'
+import type { HealthMonitor } from '../http/health.ts'
 import type { Site } from '../http/origin.ts'
 import type { Operators } from '../identity/operators.ts'
 import type { Usdc } from '../money/usdc.ts'

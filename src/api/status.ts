@@ -1,4 +1,4 @@
-import type { Health } from '../http/health-history.ts'
+import type { Health } from '../http/health.ts'
 import { statusContracts } from '../openapi/contracts/status.ts'
 import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'

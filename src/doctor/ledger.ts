@@ -3,10 +3,9 @@ import { findWorkersWithJit } from '../db/citus.ts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { findOutsideDatabase } from '../db/database-file.ts'
 import { locateEmbeddedPostgres } from '../db/embedded-postgres.ts'
-import { pendingMigrations } from '../db/migrate.ts'
 import { embeddedIn } from '../db/open-usable.ts'
 import { reasonOf } from '../errors.ts'
-import { findFreeze, restoredReason } from '../ledger/freeze.ts'
+import { ledgerChecks } from '../http/health.ts'
 import { tryHold } from '../ledger/try-hold.ts'
 import { countUnansweredWithdrawals } from '../ledger/withdrawals.ts'
 import { otherConnectionsMax, processConnectionsMax } from '../run/databases.ts'
@@ -99,27 +98,13 @@ async function checkClock(database: Database): Promise<Finding> {
 }
 
 async function checkLedger(database: Database, migrationsFolder: string): Promise<readonly Finding[]> {
-  let pending: readonly string[]
-  try {
-    pending = await pendingMigrations(database, migrationsFolder)
-  } catch (error) {
-    return [failed('migrations', reasonOf(error), 'Run the version of penny that matches this database.')]
+  const findings: Finding[] = []
+  for (const { name, passed, find } of ledgerChecks) {
+    const problem = await find(database, migrationsFolder)
+    findings.push(problem === undefined ? ok(name, passed) : failed(name, problem.detail, problem.remedy))
+    if (name === 'migrations' && problem !== undefined) return findings
   }
-  if (pending.length > 0) return [failed('migrations', `Not applied: ${pending.join(', ')}.`, 'Run penny migrate.')]
-  const freeze = await findFreeze(database)
-  return [
-    ok('migrations', 'All migrations are applied.'),
-    freeze === undefined
-      ? ok('ledger', 'The ledger accepts requests.')
-      : failed(
-          'ledger',
-          `The ledger is frozen: ${freeze}`,
-          freeze.startsWith(restoredReason)
-            ? 'Run penny recover while the service runs. See docs/runbooks/backup.md.'
-            : 'Find the cause with penny audit. When all invariants hold, run penny audit --unfreeze.',
-        ),
-    await checkWithdrawals(database),
-  ]
+  return [...findings, await checkWithdrawals(database)]
 }
 
 /** Checks every partition: on a cluster, partitions are on different servers. */
