@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
-import { isIPv4, isIPv6 } from 'node:net'
+import { isIPv4 } from 'node:net'
+import { textV4, valueV6 } from '../tools/addresses.ts'
 
 /** The client of a request, as seen on the connection. */
 export type Visitor = {
@@ -44,24 +45,10 @@ const addressLengthMax = 64
 export function networkOf(address: string): string {
   const plain = address.slice(0, addressLengthMax).replace(/%.*$/, '')
   if (isIPv4(plain)) return plain
-  const groups = groupsOf(plain)
-  if (groups === undefined) return plain
-  const isMapped = groups.slice(0, 5).every((group) => group === 0) && groups[5] === 0xffff
-  if (isMapped) return [groups[6]! >> 8, groups[6]! & 255, groups[7]! >> 8, groups[7]! & 255].join('.')
-  const [first, second, third, fourth] = groups as [number, number, number, number]
-  return [first, second, third, fourth & 0xff00].map((group) => group.toString(16)).join(':')
-}
-
-/** The eight groups of an IPv6 address in any spelling; undefined for anything else. */
-function groupsOf(address: string): readonly number[] | undefined {
-  if (!isIPv6(address)) return undefined
-  // The last four bytes may be written as an IPv4 address.
-  const hex = address.replace(/(\d+)\.(\d+)\.(\d+)\.(\d+)$/, (_, ...bytes: string[]) => {
-    const [a, b, c, d] = bytes.slice(0, 4).map(Number) as [number, number, number, number]
-    return `${(a * 256 + b).toString(16)}:${(c * 256 + d).toString(16)}`
-  })
-  const [left = '', right] = hex.split('::')
-  const read = (text: string) => (text === '' ? [] : text.split(':').map((group) => Number.parseInt(group, 16)))
-  const [head, tail] = [read(left), read(right ?? '')]
-  return [...head, ...Array<number>(8 - head.length - tail.length).fill(0), ...tail]
+  const value = valueV6(plain)
+  if (value === undefined) return plain
+  if (value >> 32n === 0xffffn) return textV4(value)
+  return [112n, 96n, 80n, 64n]
+    .map((shift) => ((value >> shift) & (shift === 64n ? 0xff00n : 0xffffn)).toString(16))
+    .join(':')
 }

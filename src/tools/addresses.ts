@@ -1,12 +1,10 @@
-import { isIPv4, isIPv6 } from 'node:net'
+import { BlockList, type IPVersion, isIPv4, isIPv6 } from 'node:net'
 
 // Decides which addresses web fetch and webhooks may connect to. Pure: no DNS lookup, no socket. The lists follow the IANA
 // special-purpose registries. An address that is not known to be public is refused.
 
-type Range = { readonly first: bigint; readonly bits: number }
-
 /** Every IPv4 range that is not public unicast. */
-const refusedV4 = [
+const refusedV4 = listOf('ipv4', [
   '0.0.0.0/8', // "this" network; 0.0.0.0 is this machine
   '10.0.0.0/8', // private
   '100.64.0.0/10', // carrier-grade NAT; includes Alibaba's metadata service
@@ -23,35 +21,34 @@ const refusedV4 = [
   '203.0.113.0/24', // documentation
   '224.0.0.0/4', // multicast
   '240.0.0.0/4', // reserved, and broadcast
-].map(rangeV4)
+])
 
 /** All public IPv6 addresses are in this block. */
-const publicV6 = rangeV6('2000::/3')
+const publicV6 = listOf('ipv6', ['2000::/3'])
 
 /** Parts of that block that are not public. A tunnel address embeds an IPv4 address that its author chose. */
-const refusedV6 = [
+const refusedV6 = listOf('ipv6', [
   '2001::/23', // protocol assignments: Teredo, benchmarks, ORCHID
   '2001:db8::/32', // documentation
   '2002::/16', // 6to4
   '3fff::/20', // documentation
-].map(rangeV6)
+])
 
-/** IPv6 forms in which sockets and DNS64 resolvers return an IPv4 address. The embedded address is checked instead. */
+/** IPv6 forms in which sockets and DNS64 resolvers return an IPv4 address, without its 32 bits. The embedded address is checked instead. */
 const carriersOfV4 = [
-  '::ffff:0:0/96', // IPv4-mapped
-  '64:ff9b::/96', // NAT64, the well-known prefix
-].map(rangeV6)
+  0xffffn, // IPv4-mapped, ::ffff:0:0/96
+  0x64_ff9bn << 64n, // NAT64, the well-known prefix 64:ff9b::/96
+]
 
 /**
  * True for a public unicast address. Accepts the canonical forms that DNS, sockets and the URL parser return. Any other text
  * (`127.1`, a zone such as `fe80::1%eth0`, a name) is not an address, so it is not public.
  */
 export function isPublicAddress(address: string): boolean {
-  if (isIPv4(address)) return isPublicV4(valueV4(address))
-  if (!isIPv6(address) || address.includes('%')) return false
   const value = valueV6(address)
-  if (carriersOfV4.some((range) => contains(range, value, 128))) return isPublicV4(value & 0xffff_ffffn)
-  return contains(publicV6, value, 128) && !refusedV6.some((range) => contains(range, value, 128))
+  const v4 = isIPv4(address) ? address : value === undefined ? undefined : carriedV4(value)
+  if (v4 !== undefined) return !refusedV4.check(v4)
+  return value !== undefined && publicV6.check(address, 'ipv6') && !refusedV6.check(address, 'ipv6')
 }
 
 /**
@@ -59,43 +56,34 @@ export function isPublicAddress(address: string): boolean {
  * address.
  */
 export function addressKey(address: string): string {
-  if (isIPv4(address)) return String(valueV4(address))
-  if (!isIPv6(address) || address.includes('%')) return address
   const value = valueV6(address)
-  const carried = carriersOfV4.some((range) => contains(range, value, 128))
-  return carried ? String(value & 0xffff_ffffn) : `v6:${value.toString(16)}`
+  return value === undefined ? address : (carriedV4(value) ?? `v6:${value.toString(16)}`)
 }
 
-function isPublicV4(value: bigint): boolean {
-  return !refusedV4.some((range) => contains(range, value, 32))
+/** The IPv4 address in an IPv6 form of one. */
+function carriedV4(value: bigint): string | undefined {
+  return carriersOfV4.includes(value >> 32n) ? textV4(value) : undefined
 }
 
-function contains(range: Range, value: bigint, width: number): boolean {
-  const shift = BigInt(width - range.bits)
-  return value >> shift === range.first >> shift
+/** The last 32 bits as an IPv4 address. */
+export function textV4(value: bigint): string {
+  return [24n, 16n, 8n, 0n].map((shift) => (value >> shift) & 0xffn).join('.')
 }
 
-function rangeV4(text: string): Range {
-  const [address, bits] = text.split('/')
-  return { first: valueV4(address!), bits: Number(bits) }
+function listOf(family: IPVersion, ranges: readonly string[]): BlockList {
+  const list = new BlockList()
+  for (const [address, bits] of ranges.map((range) => range.split('/'))) list.addSubnet(address!, Number(bits), family)
+  return list
 }
 
-function rangeV6(text: string): Range {
-  const [address, bits] = text.split('/')
-  return { first: valueV6(address!), bits: Number(bits) }
-}
-
-function valueV4(address: string): bigint {
-  return address.split('.').reduce((value, part) => (value << 8n) | BigInt(part), 0n)
-}
-
-/** Expects a valid IPv6 address without a zone. */
-function valueV6(address: string): bigint {
+/** The 128 bits of an IPv6 address in any spelling; undefined for anything else, a zone included. */
+export function valueV6(address: string): bigint | undefined {
+  if (!isIPv6(address) || address.includes('%')) return undefined
   const [head = '', tail] = address.split('::')
   const before = groups(head)
-  if (tail === undefined) return join(before)
-  const after = groups(tail)
-  return join([...before, ...Array<bigint>(8 - before.length - after.length).fill(0n), ...after])
+  const after = groups(tail ?? '')
+  const zeros = Array<bigint>(8 - before.length - after.length).fill(0n)
+  return [...before, ...zeros, ...after].reduce((value, part) => (value << 16n) | part, 0n)
 }
 
 /** Splits into groups of 16 bits. An IPv4 address at the end makes two groups. */
@@ -103,11 +91,7 @@ function groups(text: string): bigint[] {
   if (text === '') return []
   return text.split(':').flatMap((part) => {
     if (!part.includes('.')) return [BigInt(`0x${part}`)]
-    const value = valueV4(part)
-    return [value >> 16n, value & 0xffffn]
+    const [a, b, c, d] = part.split('.').map(BigInt) as [bigint, bigint, bigint, bigint]
+    return [(a << 8n) | b, (c << 8n) | d]
   })
-}
-
-function join(parts: readonly bigint[]): bigint {
-  return parts.reduce((value, part) => (value << 16n) | part, 0n)
 }
