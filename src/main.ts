@@ -1,7 +1,6 @@
 import { parseArgs } from 'node:util'
 import { commands } from './commands/all.ts'
 import { type Command, CommandError, commonOptions, type Output } from './commands/command.ts'
-import { didYouMean } from './commands/did-you-mean.ts'
 import { helpText } from './commands/help.ts'
 import { type Config, readConfig } from './config/config.ts'
 import { InvalidConfigError } from './config/setting.ts'
@@ -18,7 +17,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const found = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined
   if (found === undefined) {
     const asked = name === undefined || name === '--help' || name === '-h' || name === 'help'
-    if (!asked) throw new CommandError(describeUnknown(name), 2)
+    if (!asked) throw new CommandError(`Unknown command "${name}". penny --help lists all commands.`, 2)
     process.stdout.write(describeCommands())
     return 0
   }
@@ -47,21 +46,17 @@ function readArguments(name: string, command: Command, args: readonly string[]) 
   try {
     return parseArgs({ args: [...args], options, allowPositionals: true })
   } catch (error) {
-    throw new CommandError(
-      `${describeWrongOption(error as NodeJS.ErrnoException, options)} See penny ${name} --help.`,
-      2,
-    )
+    throw new CommandError(`${describeWrongOption(error as NodeJS.ErrnoException)} See penny ${name} --help.`, 2)
   }
 }
 
-/** The first sentence of Node's message: the rest explains positional arguments. An unknown option gets a suggestion in its place. */
-function describeWrongOption({ code, message }: NodeJS.ErrnoException, options: Command['options']): string {
+/** The first sentence of Node's message: the rest explains positional arguments. */
+function describeWrongOption({ code, message }: NodeJS.ErrnoException): string {
   const [, valueless] = /^Option '(?:-\w, )?(--[^ ']+) <value>' argument missing/.exec(message) ?? []
   if (valueless !== undefined) return `${valueless} needs a value.`
   const [, option] = code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION' ? (/'--?([^']+)'/.exec(message) ?? []) : []
   if (option === undefined) return `${message.split(/\.\s/)[0]!.replace(/\.$/, '')}.`
-  const near = didYouMean(option, Object.keys(options))
-  return `Unknown option --${option}.${near === undefined ? '' : ` Did you mean --${near}?`}`
+  return `Unknown option --${option}.`
 }
 
 /** In `--limit -1` the last word is a value, not an option. The command itself reports what is wrong with it. */
@@ -73,12 +68,6 @@ function joinNegatives({ options }: Command, args: readonly string[]): string[] 
     else joined.push(argument)
   }
   return joined
-}
-
-function describeUnknown(name: string): string {
-  const near = didYouMean(name, Object.keys(commands))
-  const guess = near === undefined ? '' : ` Did you mean "penny ${near}"?`
-  return `Unknown command "${name}".${guess} penny --help lists all commands.`
 }
 
 function createOutput(json: boolean, noColor: boolean): Output {

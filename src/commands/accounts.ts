@@ -59,7 +59,6 @@ export const accountsCommand: Command = {
     request: { type: 'string' },
     yes: { type: 'boolean' },
   },
-  verbs: ['list', 'create', 'suspend', 'resume', 'adjust', 'adjustments', 'key'],
   wordsMax: 2,
   async run(invocation) {
     const [verb = 'list'] = invocation.words

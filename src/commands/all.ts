@@ -138,13 +138,9 @@ export const commands: Readonly<Record<string, { readonly summary: string; load(
     summary: 'fill the sandbox with example traffic, or make its model fail',
     load: async () => (await import('./sandbox.ts')).sandboxCommand,
   },
-  completion: {
-    summary: 'print the shell completion script',
-    load: async () => (await import('./completion.ts')).completionCommand,
-  },
 }
 
-/** All commands, for completions and the documentation. */
+/** All commands, for the documentation. */
 export async function loadCommands(): Promise<Readonly<Record<string, Command & { readonly summary: string }>>> {
   const loaded = await Promise.all(
     Object.entries(commands).map(async ([name, { summary, load }]) => [name, { ...(await load()), summary }] as const),

@@ -34,7 +34,6 @@ export const archiveCommand: Command = {
     ...confirmUsage,
   ],
   options: { root: { type: 'string' }, ...confirmOptions },
-  verbs: ['seal', 'export', 'verify', 'drop'],
   wordsMax: 3,
   async run(invocation) {
     const [verb, ...words] = invocation.words

@@ -17,8 +17,6 @@ export type Command = {
   readonly usage: CommandUsage
   /** Its options, besides those of every command. */
   readonly options: Readonly<Record<string, { readonly type: 'string' | 'boolean' }>>
-  /** The first words it accepts, for shell completion. */
-  readonly verbs?: readonly string[]
   /** Number of words; default 0. Unused words are refused: the user may have meant an account's name. */
   readonly wordsMax?: number
   run(invocation: Invocation): Promise<number>

@@ -2,7 +2,6 @@ import { describeConfig } from '../config/config.ts'
 import { describeDefault, type Setting } from '../config/setting.ts'
 import { type SettingName, settings } from '../config/settings.ts'
 import { type Command, CommandError, type Output } from './command.ts'
-import { didYouMean } from './did-you-mean.ts'
 import { printRows } from './table.ts'
 
 export const configCommand: Command = {
@@ -28,13 +27,7 @@ export const configCommand: Command = {
 }
 
 function printSetting(name: string, output: Output): number {
-  if (!Object.hasOwn(settings, name)) {
-    const near = didYouMean(name, Object.keys(settings))
-    throw new CommandError(
-      `Unknown setting ${name}.${near === undefined ? ' penny config lists all.' : ` Did you mean ${near}?`}`,
-      2,
-    )
-  }
+  if (!Object.hasOwn(settings, name)) throw new CommandError(`Unknown setting ${name}. penny config lists all.`, 2)
   const setting: Setting = settings[name as SettingName]
   const { about, range } = setting
   const unset = describeDefault(setting).replaceAll('`', '')

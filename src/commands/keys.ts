@@ -54,7 +54,6 @@ export const keysCommand: Command = {
     'web-tools': { type: 'string' },
     ips: { type: 'string' },
   },
-  verbs: ['list', 'create', 'update', 'revoke'],
   wordsMax: 2,
   async run(invocation) {
     const [verb = 'list'] = invocation.words

@@ -36,7 +36,6 @@ export const logsCommand: Command = {
     status: { type: 'string' },
     once: { type: 'boolean' },
   },
-  verbs: ['tail'],
   wordsMax: 1,
   async run({ words: [verb = 'tail'], options, config, output }) {
     if (verb !== 'tail') throw new CommandError(`penny logs has no verb "${verb}". It has: tail.`, 2)

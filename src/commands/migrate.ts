@@ -9,7 +9,6 @@ export const migrateCommand: Command = {
     ['penny migrate pending', 'List pending migrations. Exit code 1 if there are any'],
   ],
   options: {},
-  verbs: ['apply', 'pending'],
   wordsMax: 1,
   async run({ words: [verb = 'apply'], config, output }) {
     if (verb !== 'apply' && verb !== 'pending')

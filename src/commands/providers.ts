@@ -15,7 +15,6 @@ export const providersCommand: Command = {
     ],
   ],
   options: {},
-  verbs: ['reload'],
   wordsMax: 1,
   async run({ words: [verb], config, output }) {
     if (verb !== undefined && verb !== 'reload')

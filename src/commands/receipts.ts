@@ -25,7 +25,6 @@ export function createReceiptsCommand(withRows: WithReceiptRows): Command {
       ['--account ID|NAME', 'Its account (default: the only account, or the demo account of the sandbox)'],
     ],
     options: { account: { type: 'string' } },
-    verbs: ['export'],
     wordsMax: 2,
     async run(invocation) {
       const [verb, file] = invocation.words

@@ -13,7 +13,6 @@ export const requestsCommand: Command = {
     ['--explain', 'Show quote, hold and charge line by line'],
   ],
   options: { explain: { type: 'boolean' } },
-  verbs: ['get'],
   wordsMax: 2,
   async run({ words: [verb, text], options, config, output }) {
     const id = readRequestId(verb === 'get' ? text : undefined, 'penny requests get req_…')

@@ -44,7 +44,6 @@ export const sandboxCommand: Command = {
     ['--seed N', 'Seed of the random numbers (default: 1)'],
   ],
   options: { days: { type: 'string' }, 'per-day': { type: 'string' }, seed: { type: 'string' } },
-  verbs: ['fail', 'replay'],
   wordsMax: 2,
   async run({ words: [verb, how], options, config, output }) {
     if (verb === 'fail') return letFail(config, how, output)

@@ -13,7 +13,6 @@ const stateWords: Readonly<Record<string, string>> = {
 export const settleCommand: Command = {
   usage: [['penny settle status', 'Show payments by state, and compare ledger and chain']],
   options: {},
-  verbs: ['status'],
   wordsMax: 1,
   async run({ words: [verb = 'status'], config, output }) {
     if (verb !== 'status') throw new CommandError(`penny settle has no verb "${verb}". It has: status.`, 2)

@@ -47,14 +47,13 @@ export const webhooksCommand: Command = {
     secret: { type: 'string' },
     port: { type: 'string' },
   },
-  verbs: ['list', 'add', 'remove', 'test', 'listen'],
   wordsMax: 2,
   async run(invocation) {
     const [verb = 'list'] = invocation.words
     if (verb === 'listen') return listen(invocation)
     const action = actions[verb]
     if (action === undefined)
-      throw new CommandError(`penny webhooks has no verb "${verb}". It has: ${webhooksCommand.verbs!.join(', ')}.`, 2)
+      throw new CommandError(`penny webhooks has no verb "${verb}". It has: list, add, remove, test, listen.`, 2)
     const login = findLogin(invocation.config)
     if (login !== undefined) refuseRemote(login, 'manage webhooks', '/settings')
     await withDatabase(invocation.config, async (database) => {

@@ -41,7 +41,6 @@ export const x402Command: Command = {
     ['--amount USDC', 'How much to deposit; 1 by default'],
   ],
   options: { amount: { type: 'string' } },
-  verbs: ['demo'],
   wordsMax: 1,
   async run({ words, options, config, output }) {
     if (words[0] !== 'demo') throw new CommandError('Use: penny x402 demo', 2)

@@ -1,13 +1,12 @@
 import assert from 'node:assert/strict'
 import type { ChildProcess } from 'node:child_process'
-import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
-import { promisify, stripVTControlCharacters } from 'node:util'
+import { stripVTControlCharacters } from 'node:util'
 import { widthOf } from '../../src/commands/table.ts'
 import { parse } from '../../src/money/usdc.ts'
 import { createWallet, DashboardClient, signedMessage } from '../support/dashboard-client.ts'
@@ -208,7 +207,7 @@ test('a wrong command line prints the right usage', async () => {
     [['keys', 'create', '--name', 'a', '--ips', '10.0.0.0/40'], /"10\.0\.0\.0\/40" is not an address or CIDR block/],
     [['keys', 'create', '--name', 'a', '--max-cost', '0'], /--max-cost must be above 0/],
     [['keys', 'create', '--name', 'a', '--web-tools', 'no'], /--web-tools must be on or off\. Got "no"/],
-    [['strat'], /Unknown command "strat"\. Did you mean "penny start"\?/],
+    [['strat'], /Unknown command "strat"\. penny --help lists all commands\./],
     [['keys', 'create', '--limit', '1'], /Give the key a name: --name NAME/],
     [['keys', 'create', '--name', 'late', '--expires', '2020-01-01T00:00:00Z'], /is in the past\. Use a future time/],
     [['keys', 'create', '--name', 'fine', '--limit', '0.0000001'], /with at most six decimals\. Got "0\.0000001"/],
@@ -482,29 +481,7 @@ test('penny migrate says what is pending and finds nothing to do beside a runnin
   assert.match((await penny.run(['migrate'])).stdout, /Nothing to do/)
 })
 
-test('the completions know every command, and bash completes verbs and options with them', async () => {
-  const { stdout: script } = await penny.run(['completion', 'bash'])
-  const file = join(penny.folder, 'completion.bash')
-  const complete = async (...words: string[]) => {
-    const line = words.map((word) => `"${word}"`).join(' ')
-    writeFileSync(
-      file,
-      `${script}\nCOMP_WORDS=(penny ${line}); COMP_CWORD=${words.length}; _penny; echo "\${COMPREPLY[@]}"\n`,
-    )
-    return (await promisify(execFile)('bash', [file])).stdout.trim()
-  }
-  assert.equal(await complete('acc'), 'accounts')
-  assert.equal(await complete('accounts', 'ad'), 'adjust adjustments')
-  assert.equal(await complete('logs', 'tail', '--st'), '--status')
-  const help = (await penny.run(['--help'])).stdout
-  const names = [...help.matchAll(/^ {2}penny (\S+)/gm)].map(([, name]) => name!)
-  for (const shell of ['bash', 'zsh', 'fish']) {
-    const { stdout } = await penny.run(['completion', shell])
-    for (const name of names) assert.ok(stdout.includes(name), `${shell}: ${name}`)
-  }
-})
-
-test('penny config NAME explains one setting, and suggests a name for a mistyped one', async () => {
+test('penny config NAME explains one setting, and refuses a mistyped one', async () => {
   const port = await penny.run(['config', 'port'], { PORT: '9999' })
   assert.match(
     port.stdout,
@@ -515,5 +492,5 @@ test('penny config NAME explains one setting, and suggests a name for a mistyped
   assert.deepEqual([JSON.parse(relayer.stdout).value, JSON.parse(relayer.stdout).default], [null, '8403'])
   const mistyped = await penny.run(['config', 'DATA_DRI'])
   assert.equal(mistyped.code, 2)
-  assert.match(mistyped.stderr, /Unknown setting DATA_DRI\. Did you mean DATA_DIR\?/)
+  assert.match(mistyped.stderr, /Unknown setting DATA_DRI\. penny config lists all\./)
 })

@@ -17,8 +17,7 @@ Generated from the command table by \`npm run generate\`; do not edit.
 Commands work while the service runs and find it by its \`DATA_DIR\`. With an external database, the service writes its URL to the file
 \`database-url\` there (mode 0600); \`DATABASE_URL\` takes precedence. Commands that check a setting need it in their environment, too: \`payout\`
 (\`PAYOUT_ADDRESS\`), \`withdraw\` (\`WITHDRAWAL_MIN_USDC\`), \`keys\` with \`--models\` (\`MODELS_FILE\`) and \`webhooks\` (\`CHAIN_RPC_URL\`).
-Every command has \`--help\` and \`--json\`. Exit codes: 0 success, 1 failure, 2 wrong arguments. For shell completion see
-[\`penny completion\`](#penny-completion).
+Every command has \`--help\` and \`--json\`. Exit codes: 0 success, 1 failure, 2 wrong arguments.
 
 | command | what it does |
 |---|---|
