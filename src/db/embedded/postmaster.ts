@@ -27,7 +27,7 @@ export async function findPostmaster(folder: string): Promise<Postmaster | undef
 
 /** What a server's command line says about the process that started it. */
 export const starterSetting = `cluster_name=penny-${process.pid}`
-const starterName = / cluster_name=penny-(\d+) /
+const starterName = / cluster_name=penny-(\d+)\b/
 
 const stateLine = 7
 
