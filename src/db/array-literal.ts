@@ -13,7 +13,7 @@ export function textArray(values: readonly (string | null)[]): string {
   return `{${values.map((value) => (value === null ? 'NULL' : quote(value))).join(',')}}`
 }
 
-type Field = number | bigint | boolean | string | Buffer | null | undefined
+export type Field = number | bigint | boolean | string | Buffer | null | undefined
 
 /** An array of rows of a composite type, each with its fields in the order of the type. */
 export function rowArray(rows: readonly (readonly Field[])[]): string {

@@ -1,4 +1,5 @@
-import { plainArray, rowArray, rowLiteral } from '../db/array-literal.ts'
+import { plainArray } from '../db/array-literal.ts'
+import { composite } from '../db/composite.ts'
 import type { Connection } from '../db/database.ts'
 import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
 import type { Failpoint } from '../process/failpoints.ts'
@@ -51,8 +52,11 @@ export class HoldStatements {
   ): Promise<readonly PlacedCall[]> {
     const accounts = new Positions()
     const keys = new Positions()
-    const accountOf = calls.map((call) => accounts.of(call.payer.accountId))
-    const keyOf = calls.map((call) => keys.of(call.payer.keyId))
+    const placed = calls.map((call) => ({
+      call,
+      accountOf: accounts.of(call.payer.accountId),
+      keyOf: keys.of(call.payer.keyId),
+    }))
     const { node, priceVersion, inFlightCap, failpoint } = this.#options
     failpoint('before_hold_commit')
     const rows = await connection.queryPrepared<PlacedRow>('place_holds', placeHolds, [
@@ -63,19 +67,7 @@ export class HoldStatements {
       inFlightCap,
       plainArray(accounts.values),
       plainArray(keys.values),
-      rowArray(
-        calls.map(({ requestId, quote, model, stream, maxTokens, bodyHash, optionsVersion }, index) => [
-          requestId,
-          accountOf[index],
-          keyOf[index],
-          quote,
-          model,
-          stream,
-          maxTokens,
-          bodyHash,
-          optionsVersion,
-        ]),
-      ),
+      holdCall.array(placed),
     ])
     failpoint('after_hold_commit')
     const decisions: PlacedCall[] = []
@@ -88,16 +80,15 @@ export class HoldStatements {
 
   async payAndPlace(connection: Connection, call: PaidHoldCall): Promise<PlacedCall | 'used'> {
     const { node, priceVersion, inFlightCap, failpoint } = this.#options
-    const { payment, payer, requestId, quote, model, stream, maxTokens, bodyHash, optionsVersion } = call
     failpoint('before_x402_commit')
     const [row] = await connection.queryPrepared<PlacedRow>('pay_and_hold', payAndHold, [
-      payer.partition,
+      call.payer.partition,
       node,
       await this.#leaseEnd(connection),
       priceVersion,
       inFlightCap,
-      rowLiteral([payment.payer, payment.nonce, payer.accountId, payer.keyId, payment.depositId, payment.gatewayId]),
-      rowLiteral([requestId, 1, 1, quote, model, stream, maxTokens, bodyHash, optionsVersion]),
+      paymentCall.row(call),
+      holdCall.row({ call, accountOf: 1, keyOf: 1 }),
     ])
     failpoint('after_x402_commit')
     return row === undefined ? 'used' : readDecision(call, row)
@@ -109,30 +100,7 @@ export class HoldStatements {
     const rows = await connection.queryPrepared<EndedRow>('end_requests', endRequests, [
       partition,
       plainArray([...new Set(calls.map((call) => call.payer.accountId))]),
-      rowArray(
-        calls.map((call) => [
-          call.requestId,
-          call.status,
-          call.voided,
-          call.charged,
-          call.searchCost,
-          call.searchCalls,
-          call.fetchCalls,
-          call.usage?.promptTokens,
-          call.usage?.completionTokens,
-          call.usage?.reasoningTokens,
-          call.usage?.cachedTokens,
-          call.usage?.source,
-          call.finishReason,
-          call.errorCode,
-          call.firstTokenMs,
-          call.totalMs,
-          call.upstream?.provider,
-          call.upstream?.attempts,
-          call.upstream?.cost,
-          toolCallsJson(call.toolCalls),
-        ]),
-      ),
+      endCall.array(calls),
     ])
     failpoint('after_end_commit')
     const byId = new Map(rows.map((row) => [row.id, row]))
@@ -150,8 +118,11 @@ export class HoldStatements {
   ): Promise<readonly ExtensionDecision[]> {
     const accounts = new Positions()
     const keys = new Positions()
-    const accountOf = calls.map((call) => accounts.of(call.payer.accountId))
-    const keyOf = calls.map((call) => keys.of(call.payer.keyId))
+    const extended = calls.map((call) => ({
+      call,
+      accountOf: accounts.of(call.payer.accountId),
+      keyOf: keys.of(call.payer.keyId),
+    }))
     const { node, inFlightCap } = this.#options
     const rows = await connection.queryPrepared<ExtendedRow>('extend_holds', extendHolds, [
       partition,
@@ -160,7 +131,7 @@ export class HoldStatements {
       inFlightCap,
       plainArray(accounts.values),
       plainArray(keys.values),
-      rowArray(calls.map(({ requestId, total }, index) => [requestId, accountOf[index], keyOf[index], total])),
+      extensionCall.array(extended),
     ])
     const decisions: ExtensionDecision[] = []
     for (const row of rows) decisions[Number(row.place) - 1] = row.decision
@@ -172,10 +143,7 @@ export class HoldStatements {
     partition: BatchPartition,
     calls: readonly ToolCallRecord[],
   ): Promise<readonly undefined[]> {
-    await connection.queryPrepared('record_tool_calls', recordToolCalls, [
-      partition,
-      rowArray(calls.map((call) => [call.requestId, call.number, call.kind, call.status, call.cost, call.results])),
-    ])
+    await connection.queryPrepared('record_tool_calls', recordToolCalls, [partition, toolCall.array(calls)])
     return calls.map(() => undefined)
   }
 
@@ -188,7 +156,7 @@ export class HoldStatements {
     const latest = [...new Map(calls.map((call) => [call.requestId, call])).values()]
     await connection.queryPrepared('checkpoint_holds', 'select checkpoint_holds($1, $2)', [
       partition,
-      rowArray(latest.map((call) => [call.requestId, call.promptTokens, call.completionTokens])),
+      checkpointCall.array(latest),
     ])
     this.#options.failpoint('after_checkpoint')
     return calls.map(() => undefined)
@@ -203,17 +171,7 @@ export class HoldStatements {
       partition,
       this.#options.node,
       plainArray([...new Set(calls.map(({ payer }) => payer.accountId))]),
-      rowArray(
-        calls.map(({ requestId, payer, model, stream, maxTokens, errorCode }) => [
-          requestId,
-          payer.accountId,
-          payer.keyId,
-          model,
-          stream,
-          maxTokens,
-          errorCode,
-        ]),
-      ),
+      refusalCall.array(calls),
     ])
     return calls.map(() => undefined)
   }
@@ -245,6 +203,88 @@ const extendHolds = 'select place, decision from extend_holds($1, $2, $3, $4, $5
 const recordToolCalls = 'select record_tool_calls($1, $2)'
 
 const recordRefusals = 'select record_refusals($1, $2, $3, $4)'
+
+/** A call, and the positions of its account and key in the arrays of the batch. */
+type Placed<Call> = { readonly call: Call; readonly accountOf: number; readonly keyOf: number }
+
+const holdCall = composite<Placed<HoldCall>>('hold_call', {
+  id: ({ call }) => call.requestId,
+  account_of: ({ accountOf }) => accountOf,
+  key_of: ({ keyOf }) => keyOf,
+  quote: ({ call }) => call.quote,
+  model: ({ call }) => call.model,
+  stream: ({ call }) => call.stream,
+  max_tokens: ({ call }) => call.maxTokens,
+  body_hash: ({ call }) => call.bodyHash,
+  options_version: ({ call }) => call.optionsVersion,
+})
+
+const paymentCall = composite<PaidHoldCall>('x402_payment_call', {
+  payer: ({ payment }) => payment.payer,
+  nonce: ({ payment }) => payment.nonce,
+  account_id: ({ payer }) => payer.accountId,
+  key_id: ({ payer }) => payer.keyId,
+  deposit_id: ({ payment }) => payment.depositId,
+  gateway_id: ({ payment }) => payment.gatewayId,
+})
+
+const extensionCall = composite<Placed<ExtensionCall>>('extension_call', {
+  id: ({ call }) => call.requestId,
+  account_of: ({ accountOf }) => accountOf,
+  key_of: ({ keyOf }) => keyOf,
+  total: ({ call }) => call.total,
+})
+
+const endCall = composite<WholeEnd>('end_call', {
+  id: (call) => call.requestId,
+  status: (call) => call.status,
+  voided: (call) => call.voided,
+  charged: (call) => call.charged,
+  search_cost: (call) => call.searchCost,
+  search_calls: (call) => call.searchCalls,
+  fetch_calls: (call) => call.fetchCalls,
+  prompt_tokens: (call) => call.usage?.promptTokens,
+  completion_tokens: (call) => call.usage?.completionTokens,
+  reasoning_tokens: (call) => call.usage?.reasoningTokens,
+  cached_tokens: (call) => call.usage?.cachedTokens,
+  usage_source: (call) => call.usage?.source,
+  finish_reason: (call) => call.finishReason,
+  error_code: (call) => call.errorCode,
+  first_token_ms: (call) => call.firstTokenMs,
+  total_ms: (call) => call.totalMs,
+  provider: (call) => call.upstream?.provider,
+  attempts: (call) => call.upstream?.attempts,
+  upstream_cost: (call) => call.upstream?.cost,
+  tool_calls: (call) => toolCallsJson(call.toolCalls),
+})
+
+const checkpointCall = composite<CheckpointCall>('checkpoint_call', {
+  id: (call) => call.requestId,
+  prompt_tokens: (call) => call.promptTokens,
+  completion_tokens: (call) => call.completionTokens,
+})
+
+const toolCall = composite<ToolCallRecord>('tool_call', {
+  request_id: (call) => call.requestId,
+  number: (call) => call.number,
+  kind: (call) => call.kind,
+  status: (call) => call.status,
+  cost: (call) => call.cost,
+  results: (call) => call.results,
+})
+
+const refusalCall = composite<RefusalCall>('refusal_call', {
+  id: (call) => call.requestId,
+  account_id: ({ payer }) => payer.accountId,
+  key_id: ({ payer }) => payer.keyId,
+  model: (call) => call.model,
+  stream: (call) => call.stream,
+  max_tokens: (call) => call.maxTokens,
+  error_code: (call) => call.errorCode,
+})
+
+/** For the comparison with the database at the start. */
+export const holdComposites = [holdCall, paymentCall, extensionCall, endCall, checkpointCall, toolCall, refusalCall]
 
 type PlacedRow = {
   readonly place: bigint

@@ -1,5 +1,6 @@
 import type { PriceList } from '../billing/price-list.ts'
 import { distributeLedger } from '../db/citus.ts'
+import { refuseOtherComposites } from '../db/composite.ts'
 import { refuseCopied } from '../db/copy-marker.ts'
 import { type Database, type DatabaseOptions, openDatabase } from '../db/database.ts'
 import { startEmbeddedPostgres } from '../db/embedded-postgres.ts'
@@ -7,6 +8,7 @@ import { migrate, migrationsFolder } from '../db/migrate.ts'
 import { embeddedIn, openUsable, outside, refuseUnusable } from '../db/open-usable.ts'
 import { refuseTransactionPooler } from '../db/pooler.ts'
 import { setUnsettledCap } from '../ledger/accounts.ts'
+import { holdComposites } from '../ledger/hold-statements.ts'
 import { recordPrices } from '../ledger/prices.ts'
 import { createRequestMonths } from '../ledger/requests.ts'
 import type { StartContext } from './start-context.ts'
@@ -57,6 +59,7 @@ export async function openDatabases(
     signal?.throwIfAborted()
     await refuseCopied(opened)
     await migrate(opened, migrationsFolder, onProgress)
+    await refuseOtherComposites(opened, holdComposites)
     await distributeLedger(opened, config.ledgerPartitions)
     await recordPrices(opened, prices.version, [...prices.models.values()], prices.searchPerCall)
     await setUnsettledCap(opened, config.unsettledCap)
