@@ -1,6 +1,7 @@
 -- Records the progress of open streams: after a crash they are charged up to here. A checkpoint never goes back.
 create function checkpoint_holds(p_partition smallint, p_calls checkpoint_call[]) returns void
 language plpgsql
+-- Planner switches: see place_holds.
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$

@@ -4,6 +4,7 @@
 create function end_requests(p_partition smallint, p_account_ids uuid[], p_calls end_call[])
 returns table (id uuid, ended_now boolean, status text, charged bigint)
 language plpgsql
+-- Planner switches: see place_holds.
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set lock_timeout = '200ms'
 set plan_cache_mode = force_generic_plan
 as $$
@@ -25,13 +26,10 @@ begin
 
   -- Only requests of the locked accounts: a row of another account could change meanwhile.
   select array_agg(row(h.id, h.account_id, h.key_id, h.key_window, date_trunc('hour', h.created_at, 'UTC'), h.model, h.quote, h.extended,
-                       h.authorized, h.from_credit, c.voided, c.charged, c.place)::ended_hold)
+                       h.authorized, h.from_credit, c.voided, c.charged, c.ordinality)::ended_hold)
     into v_ended
     from holds h
-    join unnest(p_calls) with ordinality
-         as c (id, status, voided, charged, search_cost, search_calls, fetch_calls, prompt_tokens, completion_tokens, reasoning_tokens,
-               cached_tokens, usage_source, finish_reason, error_code, first_token_ms, total_ms, provider, attempts, upstream_cost,
-               tool_calls, place) on c.id = h.id
+    join unnest(p_calls) with ordinality as c on c.id = h.id
     where h.partition = coalesce(p_partition, h.partition) and h.id = any (v_ids) and h.account_id in (select a.id from unnest(p_account_ids) as a (id));
 
   insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, price_version, body_hash,

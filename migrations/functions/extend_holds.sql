@@ -5,6 +5,7 @@ create function extend_holds(
   p_calls extension_call[]
 ) returns table (place bigint, decision text)
 language plpgsql
+-- Planner switches: see place_holds.
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set lock_timeout = '200ms'
 set plan_cache_mode = force_generic_plan
 as $$
@@ -51,17 +52,17 @@ begin
   end loop;
 
   update accounts a set extended = u.extended
-    from (select p_account_ids[n.place] as id, n.extended
-            from unnest(v_accounts) with ordinality as n (gateway, credit, held, extended, unsettled, is_suspended, place)) u
+    from (select p_account_ids[n.ordinality] as id, n.extended
+            from unnest(v_accounts) with ordinality as n) u
     where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids) and a.id = u.id and a.extended <> u.extended;
 
   update api_keys k set held = u.held
-    from (select p_key_ids[n.place] as id, n.window_start, n.held
-            from unnest(v_keys) with ordinality as n (account_id, refusal, limit_amount, window_start, spent, held, options_version, place)) u
+    from (select p_key_ids[n.ordinality] as id, n.window_start, n.held
+            from unnest(v_keys) with ordinality as n) u
     where k.partition = coalesce(p_partition, k.partition) and k.id = any (p_key_ids) and k.id = u.id and k.window_start = u.window_start and k.held <> u.held;
 
   update holds h set extended = u.extended
-    from rows from (unnest(p_calls), unnest(v_open)) as u (id, account_of, key_of, total, extended, key_window)
+    from rows from (unnest(p_calls), unnest(v_open)) as u
     where h.partition = coalesce(p_partition, h.partition) and h.id = any (array(select c.id from unnest(p_calls) as c)) and h.id = u.id and h.extended < u.extended;
 
   if exists (select from accounts a where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids) and a.watched_until is not null) then

@@ -66,33 +66,30 @@ begin
   end loop;
 
   update accounts a set gateway = u.gateway, credit = u.credit, held = u.held, events = a.events + (a.watched_until is not null)::int
-    from (select p_account_ids[n.place] as id, n.gateway, n.credit, n.held
-            from unnest(v_accounts) with ordinality as n (gateway, credit, held, extended, unsettled, is_suspended, place)) u
+    from (select p_account_ids[n.ordinality] as id, n.gateway, n.credit, n.held
+            from unnest(v_accounts) with ordinality as n) u
     where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids) and a.id = u.id and (a.held <> u.held or a.credit <> u.credit);
 
   update api_keys k set window_start = u.window_start, spent = u.spent, held = u.held, last_used_at = v_now
-    from (select p_key_ids[n.place] as id, n.window_start, n.spent, n.held
-            from unnest(v_keys) with ordinality as n (account_id, refusal, limit_amount, window_start, spent, held, options_version, place)) u
+    from (select p_key_ids[n.ordinality] as id, n.window_start, n.spent, n.held
+            from unnest(v_keys) with ordinality as n) u
     where k.partition = coalesce(p_partition, k.partition) and k.id = any (p_key_ids) and k.id = u.id and u.held > 0;
 
   insert into holds (partition, id, account_id, key_id, node, model, stream, max_tokens, price_version, body_hash, created_at,
                      key_window, quote, from_credit, authorized)
     select coalesce(p_partition, partition_of(x.id)), x.id, p_account_ids[x.account_of], p_key_ids[x.key_of], p_node, x.model, x.stream, x.max_tokens,
            p_price_version, x.body_hash, x.created_at, (v_keys[x.key_of]).window_start, x.quote, x.from_credit, x.authorized
-      from rows from (unnest(p_calls), unnest(v_decisions))
-           as x (id, account_of, key_of, quote, model, stream, max_tokens, body_hash, options_version, decision, authorized, from_credit, created_at,
-                 spendable, in_flight, limit_left)
+      from rows from (unnest(p_calls), unnest(v_decisions)) as x
      where x.decision = 'held';
   perform report_started(p_partition, p_account_ids, p_calls, v_decisions);
   return query
-    select d.place, d.decision, d.authorized, d.from_credit, d.created_at, d.spendable, d.in_flight, d.limit_left
-      from unnest(v_decisions) with ordinality
-           as d (decision, authorized, from_credit, created_at, spendable, in_flight, limit_left, place)
+    select d.ordinality, d.decision, d.authorized, d.from_credit, d.created_at, d.spendable, d.in_flight, d.limit_left
+      from unnest(v_decisions) with ordinality as d
      where d.decision <> 'stored';
   if v_stored <> '{}' then
     return query
-      select c.place, s.status, s.authorized, s.from_credit, s.created_at, null::bigint, null::bigint, null::bigint
-        from unnest(p_calls) with ordinality as c (id, account_of, key_of, quote, model, stream, max_tokens, body_hash, options_version, place)
+      select c.ordinality, s.status, s.authorized, s.from_credit, s.created_at, null::bigint, null::bigint, null::bigint
+        from unnest(p_calls) with ordinality as c
         join read_stored(p_partition, v_stored) s on s.id = c.id;
   end if;
 end $$;

@@ -2,6 +2,7 @@
 -- delivered. Recording a call again changes nothing.
 create function record_tool_calls(p_partition smallint, p_calls tool_call[]) returns void
 language plpgsql
+-- Planner switches: see place_holds.
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$

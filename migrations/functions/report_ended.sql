@@ -1,6 +1,6 @@
 -- The part of end_requests that writes events: request.ended for each request of an account whose webhook endpoints want that; else, for
--- an open live view, one event for all requests of the account. The accounts are locked, and count_ends has counted the events. Like
--- write_events it never fails the caller.
+-- an open live view, one event for all requests of the account. The accounts are locked, and count_ends has counted the events. It loses the
+-- same events as write_events.
 create function report_ended(p_partition smallint, p_wanted uuid[], p_watched uuid[], p_ended ended_hold[]) returns void
 language plpgsql as $$
 declare
@@ -20,6 +20,6 @@ begin
         from (select e.account_id, array_agg(e.id order by e.place) as ids from unnest(p_ended) as e group by e.account_id) s
         join accounts a on a.partition = coalesce(p_partition, a.partition) and a.id = any (p_watched) and a.id = s.account_id;
   end if;
-exception when others then
+exception when data_exception or integrity_constraint_violation or program_limit_exceeded or internal_error then
   raise warning 'events of % account(s) were not written: %', cardinality(p_wanted || p_watched), sqlerrm;
 end $$;

@@ -151,6 +151,23 @@ test('an event that cannot be written stops no end and no deposit', async () => 
   )
 })
 
+// Such an error can be fixed or passes: the end comes again, and its event is not lost.
+test('an error that is not about the event itself is reported, not hidden with the event', async () => {
+  const { database } = ledger
+  const holds = await openLedger(database)
+  const payer = await openPayer(database, 10_000n)
+  await listen(payer, eventTypes)
+  const placed = await hold(holds, payer, 100n)
+  await database.execute('alter table events rename column type to kind')
+  try {
+    await assert.rejects(holds.end(charge(placed, 50n)), { code: '42703' })
+  } finally {
+    await database.execute('alter table events rename column kind to type')
+  }
+  assert.equal((await holds.end(charge(placed, 50n))).endedNow, true)
+  assert.equal((await eventsOf(payer)).length, 1)
+})
+
 test('events are deleted after four days, and the oldest of an account that has too many', async () => {
   const { database } = ledger
   const holds = await openLedger(database)

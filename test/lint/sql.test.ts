@@ -40,7 +40,7 @@ const functions: readonly SqlFunction[] = readdirSync(folder).map((file) => {
 /** Exceptions, each with its reason. A name that is no longer an exception fails the test too. */
 const linesMaxOf: Readonly<Record<string, number>> = {
   // One batch of holds is read, decided and written; each part uses what the one before computed.
-  place_holds: 98,
+  place_holds: 95,
 }
 const makesTables = 'create_request_months'
 const withoutAccountLock: Readonly<Record<string, string>> = {
@@ -95,6 +95,17 @@ test('functions that touch the tables of the ledger are PL/pgSQL, take the parti
       language !== 'plpgsql' ||
       !/partition = (coalesce\()?p_partition|\(p_partition,|select p_partition,/.test(text),
   )
+  assert.deepEqual(
+    wrong.map(({ name }) => name),
+    [],
+  )
+})
+
+// Such a list names the columns of a composite type again, by position: a column added to the type would shift all that follow.
+test('no function renames the columns of a composite type by a list, and none loses events to an unnamed error', () => {
+  const byPosition =
+    /\bwith ordinality\s+as \w+ \([^),]*,[^),]*,|\brows from \([^;]*?\)\)?\s+(with ordinality\s+)?as \w+ \(/
+  const wrong = functions.filter(({ text }) => byPosition.test(text) || /\bwhen others\b/.test(text))
   assert.deepEqual(
     wrong.map(({ name }) => name),
     [],
