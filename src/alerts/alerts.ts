@@ -2,6 +2,7 @@ import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { writeEvent } from '../db/write-event.ts'
 import { listPartitions } from '../ledger/accounts.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
@@ -30,14 +31,15 @@ export async function listAlerts(
   which: 'open' | 'all',
   keysMadeBy?: string | undefined,
 ): Promise<readonly Alert[]> {
-  const rows = await connection.query<AlertRow>(
-    `select ${alertColumns} from alerts where partition = $1 and account_id = $2 and ($3 or resolved_at is null)
+  return rowsOf<Alert>(
+    connection.query(
+      `select ${alertColumns} from alerts where partition = $1 and account_id = $2 and ($3 or resolved_at is null)
         and ($4::uuid is null or kind <> 'key_limit' or subject in
               (select k.id::text from api_keys k where k.partition = $1 and k.account_id = $2 and k.made_by = $4))
       order by resolved_at is not null, fired_at desc, kind, subject limit ${listedMax}`,
-    [partition, accountId, which === 'all', keysMadeBy ?? null],
+      [partition, accountId, which === 'all', keysMadeBy ?? null],
+    ),
   )
-  return rows.map(readAlert)
 }
 
 /**
@@ -54,16 +56,18 @@ export async function evaluateAccounts(
   const [measures, ruleOf, open] = await Promise.all([
     measureAccounts(database, partition, accountIds, now),
     readRulesOf(database, partition, accountIds),
-    database.query<AlertRow & { account_id: string }>(
-      `select account_id, ${alertColumns} from alerts where partition = $1 and account_id = any ($2::uuid[]) and resolved_at is null`,
-      [partition, accountIds],
+    rowsOf<Alert & { readonly accountId: string }>(
+      database.query(
+        `select account_id, ${alertColumns} from alerts where partition = $1 and account_id = any ($2::uuid[]) and resolved_at is null`,
+        [partition, accountIds],
+      ),
     ),
   ])
   for (const accountId of accountIds) {
     const changes = changesOf(
       measures.get(accountId) ?? [],
       (kind) => ruleOf(accountId, kind),
-      open.filter(({ account_id }) => account_id === accountId).map(readAlert),
+      open.filter((alert) => alert.accountId === accountId),
     )
     if (changes.length > 0) await writeChanges(database, { partition, accountId }, changes)
   }
@@ -122,16 +126,17 @@ async function fire(
   now: Date,
 ): Promise<Alert | undefined> {
   const { kind, subject, level, words, value } = measure
-  const [row] = await connection.query<AlertRow>(
-    `insert into alerts as a (partition, account_id, kind, subject, level, message, value, fired_at)
+  return rowOf<Alert>(
+    connection.query(
+      `insert into alerts as a (partition, account_id, kind, subject, level, message, value, fired_at)
      values ($1, $2, $3, $4, $5, $6, $7, $8)
      on conflict (partition, account_id, kind, subject) do update
         set level = excluded.level, message = excluded.message, value = excluded.value, fired_at = excluded.fired_at, resolved_at = null
       where a.resolved_at is not null
      returning ${alertColumns}`,
-    [partition, accountId, kind, subject, level, `${words}${limitWords(rule)}`, value, now],
+      [partition, accountId, kind, subject, level, `${words}${limitWords(rule)}`, value, now],
+    ),
   )
-  return row && readAlert(row)
 }
 
 async function resolve(
@@ -140,12 +145,13 @@ async function resolve(
   { kind, subject }: Alert,
   now: Date,
 ): Promise<Alert | undefined> {
-  const [row] = await connection.query<AlertRow>(
-    `update alerts set resolved_at = $5
+  return rowOf<Alert>(
+    connection.query(
+      `update alerts set resolved_at = $5
       where partition = $1 and account_id = $2 and kind = $3 and subject = $4 and resolved_at is null returning ${alertColumns}`,
-    [partition, accountId, kind, subject, now],
+      [partition, accountId, kind, subject, now],
+    ),
   )
-  return row && readAlert(row)
 }
 
 function limitWords({ kind, threshold }: AlertRule): string {
@@ -186,16 +192,3 @@ export async function deleteAlertsOf(connection: Connection, { partition, accoun
 }
 
 const alertColumns = 'kind, subject, level, message, fired_at, resolved_at'
-
-type AlertRow = {
-  readonly kind: AlertKind
-  readonly subject: string
-  readonly level: AlertLevel
-  readonly message: string
-  readonly fired_at: Date
-  readonly resolved_at: Date | null
-}
-
-function readAlert({ kind, subject, level, message, fired_at, resolved_at }: AlertRow): Alert {
-  return { kind, subject, level, message, firedAt: fired_at, resolvedAt: resolved_at ?? undefined }
-}

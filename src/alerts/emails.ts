@@ -3,6 +3,7 @@ import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
+import { rowOf } from '../db/rows.ts'
 import { ServiceError } from '../errors.ts'
 import type { Alert } from './alerts.ts'
 
@@ -23,11 +24,12 @@ export async function readEmail(
   connection: Connection,
   { partition, accountId }: AccountRef,
 ): Promise<AlertEmail | undefined> {
-  const [row] = await connection.query<{ address: string; verified_at: Date | null }>(
-    'select address, verified_at from alert_emails where partition = $1 and account_id = $2 and address is not null',
-    [partition, accountId],
+  return rowOf<AlertEmail>(
+    connection.query(
+      'select address, verified_at from alert_emails where partition = $1 and account_id = $2 and address is not null',
+      [partition, accountId],
+    ),
   )
-  return row && { address: row.address, verifiedAt: row.verified_at ?? undefined }
 }
 
 /**

@@ -1,4 +1,5 @@
 import type { Database } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
 import { openPaymentStates, openWithdrawalStates } from '../ledger/states.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import type { AlertKind, AlertLevel } from './kinds.ts'
@@ -34,12 +35,14 @@ export async function measureAccounts(
   const hour = floor(hourMs)
   const week = new Date(hour.getTime() - weekMs)
   const [accounts, keys, endpoints] = await Promise.all([
-    database.query<AccountRow>(accountsQuery, [partition, accountIds, hour, floor(dayMs), week, now]),
-    database.query<KeyRow>(keysQuery, [partition, accountIds, now, keysPerAccountMax]),
-    database.query<EndpointRow>(
-      `select account_id, id, url, disabled_reason from webhook_endpoints
+    rowsOf<AccountRow>(database.query(accountsQuery, [partition, accountIds, hour, floor(dayMs), week, now])),
+    rowsOf<KeyRow>(database.query(keysQuery, [partition, accountIds, now, keysPerAccountMax])),
+    rowsOf<EndpointRow>(
+      database.query(
+        `select account_id, id, url, disabled_reason from webhook_endpoints
         where partition = $1 and account_id = any ($2::uuid[]) and disabled_at is not null and disabled_reason <> 'by_owner'`,
-      [partition, accountIds],
+        [partition, accountIds],
+      ),
     ),
   ])
   return new Map(
@@ -49,8 +52,8 @@ export async function measureAccounts(
         ...balanceMeasures(account, now),
         ...spendMeasures(account, now),
         ...transferMeasures(account),
-        ...keys.filter(({ account_id }) => account_id === account.id).map(keyMeasure),
-        ...endpoints.filter(({ account_id }) => account_id === account.id).map(endpointMeasure),
+        ...keys.filter(({ accountId }) => accountId === account.id).map(keyMeasure),
+        ...endpoints.filter(({ accountId }) => accountId === account.id).map(endpointMeasure),
       ].map((measure) => ({ ...measure, words: measure.words.slice(0, wordsLengthMax).toWellFormed() })),
     ]),
   )
@@ -61,11 +64,11 @@ export async function measureAccounts(
  * empty at any time. Only API keys need credit that lasts.
  */
 function balanceMeasures(account: AccountRow, now: Date): readonly Measure[] {
-  const { available, deposited, is_wallet: isWallet, has_keys: hasKeys, week, first_hour: first } = account
+  const { available, deposited, isWallet, hasKeys, week, firstHour: first } = account
   if (deposited === 0n || (isWallet && !hasKeys)) return []
   const left = format(fromAtomic(available > 0n ? available : 0n))
   // At least a day: a busy first hour is not a busy day.
-  const spanMs = first === null ? 0n : BigInt(Math.max(dayMs, now.getTime() - first.getTime()))
+  const spanMs = first === undefined ? 0n : BigInt(Math.max(dayMs, now.getTime() - first.getTime()))
   const perDay = spanMs === 0n ? 0n : (week * BigInt(dayMs)) / spanMs
   const days = perDay === 0n ? undefined : available / perDay
   return [
@@ -85,10 +88,11 @@ function balanceMeasures(account: AccountRow, now: Date): readonly Measure[] {
 }
 
 function spendMeasures(account: AccountRow, now: Date): readonly Measure[] {
-  const { hour, day, before, active_hours: activeHours, first_hour: first, attempts, errors } = account
+  const { hour, day, before, activeHours, firstHour: first, attempts, errors } = account
   const spent = format(fromAtomic(hour))
   const usual = activeHours === 0n ? 0n : before / activeHours
-  const isKnown = first !== null && now.getTime() - first.getTime() >= dayMs && usual > 0n && hour >= unusualSpendMin
+  const isKnown =
+    first !== undefined && now.getTime() - first.getTime() >= dayMs && usual > 0n && hour >= unusualSpendMin
   const times = isKnown ? hour / usual : undefined
   const percent = attempts < rateRequestsMin ? undefined : (errors * 100n) / attempts
   return [
@@ -105,20 +109,20 @@ function spendMeasures(account: AccountRow, now: Date): readonly Measure[] {
   ]
 }
 
-function transferMeasures({ payment_minutes: payment, withdrawal_minutes: withdrawal }: AccountRow) {
+function transferMeasures({ paymentMinutes: payment, withdrawalMinutes: withdrawal }: AccountRow) {
   return [
     {
-      ...whole('settlement_stuck', payment ?? undefined),
+      ...whole('settlement_stuck', payment),
       words: `A payment for your requests has been on its way to the chain for ${count(payment ?? 0n, 'minute')}. Your balance is not affected.`,
     },
     {
-      ...whole('withdrawal_stuck', withdrawal ?? undefined, 'error'),
+      ...whole('withdrawal_stuck', withdrawal, 'error'),
       words: `A withdrawal has been in progress for ${count(withdrawal ?? 0n, 'minute')}.`,
     },
   ]
 }
 
-function keyMeasure({ id, name, limit_amount: limit, spent }: KeyRow): Measure {
+function keyMeasure({ id, name, limit, spent }: KeyRow): Measure {
   const value = (spent * 100n) / limit
   return {
     kind: 'key_limit',
@@ -135,7 +139,7 @@ const reasons = {
   gone: 'it answered 410',
 }
 
-function endpointMeasure({ id, url, disabled_reason: reason }: EndpointRow): Measure {
+function endpointMeasure({ id, url, disabledReason: reason }: EndpointRow): Measure {
   return {
     kind: 'webhook_disabled',
     subject: id,
@@ -158,36 +162,36 @@ type AccountRow = {
   readonly available: bigint
   readonly deposited: bigint
   /** The account pays over x402. */
-  readonly is_wallet: boolean
+  readonly isWallet: boolean
   /** Wallet accounts only: whether an API key other than the wallet's own works. */
-  readonly has_keys: boolean
+  readonly hasKeys: boolean
   readonly hour: bigint
   readonly day: bigint
   readonly week: bigint
   /** Spend of the week before this hour. */
   readonly before: bigint
-  readonly active_hours: bigint
+  readonly activeHours: bigint
   /** The first hour with a charge in the week. */
-  readonly first_hour: Date | null
+  readonly firstHour: Date | undefined
   readonly attempts: bigint
   readonly errors: bigint
-  readonly payment_minutes: bigint | null
-  readonly withdrawal_minutes: bigint | null
+  readonly paymentMinutes: bigint | undefined
+  readonly withdrawalMinutes: bigint | undefined
 }
 
 type KeyRow = {
-  readonly account_id: string
+  readonly accountId: string
   readonly id: string
   readonly name: string
-  readonly limit_amount: bigint
+  readonly limit: bigint
   readonly spent: bigint
 }
 
 type EndpointRow = {
-  readonly account_id: string
+  readonly accountId: string
   readonly id: string
   readonly url: string
-  readonly disabled_reason: keyof typeof reasons
+  readonly disabledReason: keyof typeof reasons
 }
 
 // Errors are counted over this hour and the previous one: at the beginning of an hour there are too few requests.
@@ -213,7 +217,7 @@ const accountsQuery = `
    where a.partition = $1 and a.id = any ($2::uuid[])`
 
 const keysQuery = `
-  select account_id, id, name, limit_amount, spent
+  select account_id, id, name, limit_amount as "limit", spent
     from (select k.account_id, k.id, k.name, k.limit_amount, s.spent,
                  row_number() over (partition by k.account_id order by s.spent::float8 / k.limit_amount desc, k.id) as place
             from api_keys k

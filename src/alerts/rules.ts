@@ -1,14 +1,10 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
 import { type AlertKind, type AlertRule, alertKindNames, initialRule } from './kinds.ts'
 
-type RuleRow = {
-  readonly account_id: string
-  readonly kind: AlertKind
-  readonly threshold: bigint | null
-  readonly rearm: bigint | null
-}
+type StoredRule = Omit<AlertRule, 'isInitial'> & { readonly accountId: string }
 
 /** All kinds, in their order. */
 export async function readRules(connection: Connection, account: AccountRef): Promise<readonly AlertRule[]> {
@@ -22,15 +18,14 @@ export async function readRulesOf(
   partition: number,
   accountIds: readonly string[],
 ): Promise<(accountId: string, kind: AlertKind) => AlertRule> {
-  const rows = await connection.query<RuleRow>(
-    'select account_id, kind, threshold, rearm from alert_rules where partition = $1 and account_id = any ($2::uuid[])',
-    [partition, accountIds],
+  const rows = await rowsOf<StoredRule>(
+    connection.query(
+      'select account_id, kind, threshold, rearm from alert_rules where partition = $1 and account_id = any ($2::uuid[])',
+      [partition, accountIds],
+    ),
   )
   const found = new Map(
-    rows.map(({ account_id, kind, threshold, rearm }) => [
-      `${account_id} ${kind}`,
-      { kind, threshold: threshold ?? undefined, rearm: rearm ?? undefined, isInitial: false },
-    ]),
+    rows.map(({ accountId, ...rule }) => [`${accountId} ${rule.kind}`, { ...rule, isInitial: false }]),
   )
   return (accountId, kind) => found.get(`${accountId} ${kind}`) ?? initialRule(kind)
 }

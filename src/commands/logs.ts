@@ -120,15 +120,15 @@ function plain(row: LoggedRequest): object {
     status: row.status,
     created_at: row.createdAt.toISOString(),
     account_id: row.accountId,
-    key_hint: row.keyHint,
-    model: row.model,
+    key_hint: row.keyHint ?? null,
+    model: row.model ?? null,
     stream: row.stream,
-    error_code: row.errorCode,
-    prompt_tokens: row.promptTokens,
-    completion_tokens: row.completionTokens,
+    error_code: row.errorCode ?? null,
+    prompt_tokens: row.promptTokens ?? null,
+    completion_tokens: row.completionTokens ?? null,
     charged_atomic: row.charged.toString(),
     charged: format(row.charged),
-    total_ms: row.totalMs,
+    total_ms: row.totalMs ?? null,
   }
 }
 
@@ -144,12 +144,12 @@ function ofRemote(row: RemoteRequest): LogLine {
     id: row.id,
     status: row.status,
     createdAt: new Date(row.created_at),
-    model: row.model,
-    promptTokens: row.usage?.prompt_tokens ?? null,
-    completionTokens: row.usage?.completion_tokens ?? null,
+    model: row.model ?? undefined,
+    promptTokens: row.usage?.prompt_tokens ?? undefined,
+    completionTokens: row.usage?.completion_tokens ?? undefined,
     charged: BigInt(row.charged_atomic),
-    totalMs: row.latency.total_ms,
-    errorCode: row.error?.code ?? null,
+    totalMs: row.latency.total_ms ?? undefined,
+    errorCode: row.error?.code ?? undefined,
   }
 }
 
@@ -160,8 +160,8 @@ const fullWidth = 112
 /** Formats one line. On a narrow terminal, the id is left out and the line is truncated. */
 function line(row: LogLine, { color, width }: Output): string {
   const isNarrow = width !== undefined && width < fullWidth
-  const tokens = row.promptTokens === null ? '' : `${row.promptTokens}+${row.completionTokens}`
-  const seconds = row.totalMs === null ? '–' : `${row.totalMs} ms`
+  const tokens = row.promptTokens === undefined ? '' : `${row.promptTokens}+${row.completionTokens}`
+  const seconds = row.totalMs === undefined ? '–' : `${row.totalMs} ms`
   const cells = [
     row.createdAt.toISOString().slice(11, isNarrow ? 19 : 23),
     row.status.padEnd(9),

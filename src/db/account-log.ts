@@ -3,6 +3,7 @@ import type { AccountRef } from './account-ref.ts'
 import { readClock } from './clock.ts'
 import type { Connection, Database } from './database.ts'
 import { chunkRowsMax, deleteInChunks } from './delete-in-chunks.ts'
+import { rowsOf } from './rows.ts'
 
 /** Events of the account log. docs/observability.md lists them. */
 export const accountEvents = [
@@ -106,39 +107,28 @@ export async function readAccountLog(
   { partition, accountId }: AccountRef,
   { below, limit }: LogPage,
 ): Promise<readonly LogRow[]> {
-  const rows = await database.query<AccountLogRow>(
-    `select id, event, actor_kind, actor_id, actor_name, method, network, facts, created_at from account_log
+  const rows = await rowsOf<StoredLogRow>(
+    database.query(
+      `select id, event, actor_kind, actor_id, actor_name, method, network, facts, created_at from account_log
       where partition = $1 and account_id = $2
         and ($3::timestamptz is null or created_at < $3::timestamptz + interval '1 millisecond')
         and ($3::timestamptz is null or (date_trunc('milliseconds', created_at), id) < ($3, $4::uuid))
       order by date_trunc('milliseconds', created_at) desc, id desc limit $5`,
-    [partition, accountId, below?.at ?? null, below?.id ?? null, limit],
+      [partition, accountId, below?.at ?? null, below?.id ?? null, limit],
+    ),
   )
-  return rows.map((row) => ({
-    id: row.id,
-    event: row.event,
-    actor: {
-      kind: row.actor_kind,
-      id: row.actor_id ?? undefined,
-      name: row.actor_name ?? undefined,
-      method: row.method ?? undefined,
-      network: row.network ?? undefined,
-    },
-    facts: row.facts,
-    createdAt: row.created_at,
+  return rows.map(({ actorKind, actorId, actorName, method, network, ...row }) => ({
+    ...row,
+    actor: { kind: actorKind, id: actorId, name: actorName, method, network },
   }))
 }
 
-type AccountLogRow = {
-  readonly id: string
-  readonly event: AccountEvent
-  readonly actor_kind: LogActor['kind']
-  readonly actor_id: string | null
-  readonly actor_name: string | null
-  readonly method: string | null
-  readonly network: string | null
-  readonly facts: Readonly<Record<string, unknown>>
-  readonly created_at: Date
+type StoredLogRow = Omit<LogRow, 'actor'> & {
+  readonly actorKind: LogActor['kind']
+  readonly actorId: string | undefined
+  readonly actorName: string | undefined
+  readonly method: string | undefined
+  readonly network: string | undefined
 }
 
 /** Deletes rows after 400 days, and the oldest rows of accounts above `rowsMax`. */

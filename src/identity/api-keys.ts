@@ -3,9 +3,10 @@ import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { writeEvent } from '../db/write-event.ts'
 import { ServiceError } from '../errors.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Usdc } from '../money/usdc.ts'
 import { createApiKey, hashApiKey, hintOf } from './api-key-format.ts'
 import {
   type KeyOptions,
@@ -43,7 +44,7 @@ export type ApiKey = {
   /** When its window ends and its spend counts from zero; undefined for a lifetime. */
   readonly resetsAt: Date | undefined
   /** Earlier secrets that still work after a rotation. */
-  readonly oldSecrets: readonly { readonly hint: string; readonly worksUntil: Date }[]
+  readonly oldSecrets: readonly OldSecret[]
   readonly options: KeyOptions
   readonly lastUsedAt: Date | undefined
   readonly createdAt: Date
@@ -119,9 +120,12 @@ async function requireDeveloper(
   { partition, accountId }: AccountRef,
   personId: string,
 ): Promise<void> {
-  const [member] = await connection.query<{ role: Role }>(
-    'select role from memberships where partition = $1 and account_id = $2 and person_id = $3',
-    [partition, accountId, personId],
+  const member = await rowOf<{ readonly role: Role }>(
+    connection.query('select role from memberships where partition = $1 and account_id = $2 and person_id = $3', [
+      partition,
+      accountId,
+      personId,
+    ]),
   )
   if (member === undefined || !reaches(member.role, 'developer'))
     throw new ServiceError(
@@ -156,11 +160,13 @@ async function forgetRevokedKeys(connection: Connection, { partition, accountId 
 
 /** Those that are not revoked first, then newest first. Without `accountId`: keys of all accounts. `madeBy` selects the keys of one member. */
 export async function listKeys(database: Database, accountId?: string, madeBy?: string): Promise<readonly ApiKey[]> {
-  const rows = await database.query<KeyRow>(
-    `select ${keyColumns} from api_keys k
+  const rows = await rowsOf<KeyRow>(
+    database.query(
+      `select ${keyColumns} from api_keys k
       where ($1::uuid is null or account_id = $1) and ($2::uuid is null or made_by = $2)
       order by ${isRevoked}, created_at desc, id limit ${keysPerAccountMax}`,
-    [accountId ?? null, madeBy ?? null],
+      [accountId ?? null, madeBy ?? null],
+    ),
   )
   return readKeys(database, rows)
 }
@@ -198,28 +204,32 @@ export async function findKey(
   keyId: string,
   madeBy?: string,
 ): Promise<ApiKey | undefined> {
-  const [row] = await connection.query<KeyRow>(
-    `select ${keyColumns} from api_keys k
+  const row = await rowOf<KeyRow>(
+    connection.query(
+      `select ${keyColumns} from api_keys k
       where partition = $1 and id = $2 and account_id = $3 and ($4::uuid is null or made_by = $4)`,
-    [partition, keyId, accountId, madeBy ?? null],
+      [partition, keyId, accountId, madeBy ?? null],
+    ),
   )
   return row === undefined ? undefined : (await readKeys(connection, [row]))[0]
 }
 
 /** A key of any account. Only for the operator. */
 export async function findAnyKey(database: Database, keyId: string): Promise<ApiKey | undefined> {
-  const [row] = await database.query<KeyRow>(`select ${keyColumns} from api_keys k where id = $1`, [keyId])
+  const row = await rowOf<KeyRow>(database.query(`select ${keyColumns} from api_keys k where id = $1`, [keyId]))
   return row === undefined ? undefined : (await readKeys(database, [row]))[0]
 }
 
 /** Keys by name, id or prefix of an id (at least 8 characters), newest first. Only for the operator. */
 export async function findKeysNamed(database: Database, named: string, accountId?: string): Promise<readonly ApiKey[]> {
   const prefix = /^[0-9a-f]{8}[0-9a-f-]{0,28}$/i.test(named) ? `${named.toLowerCase()}%` : ''
-  const rows = await database.query<KeyRow>(
-    `select ${keyColumns} from api_keys k
+  const rows = await rowsOf<KeyRow>(
+    database.query(
+      `select ${keyColumns} from api_keys k
       where (name = $1 or id::text like $2) and ($3::uuid is null or account_id = $3)
       order by created_at desc, id limit ${keysPerAccountMax}`,
-    [named, prefix, accountId ?? null],
+      [named, prefix, accountId ?? null],
+    ),
   )
   return readKeys(database, rows)
 }
@@ -233,8 +243,8 @@ export const oldSecretsMax = 10
 const x402Hint = 'x402'
 
 const keyColumns = `
-  partition, id, account_id, name, hint, limit_amount, limit_window, expires_at, revoked_at, disabled, last_used_at, created_at,
-  made_by, ${readColumns},
+  partition, id, account_id, name, hint, limit_amount as "limit", limit_window, expires_at, revoked_at, disabled, last_used_at, created_at,
+  made_by, ${readColumns}, hint = '${x402Hint}' as is_x402,
   coalesce(expires_at <= clock_timestamp(), false) as expired,
   case when limit_window <> 'lifetime' then
     (window_start(limit_window, clock_timestamp()) at time zone 'UTC' + ('1 ' || limit_window)::interval) at time zone 'UTC'
@@ -337,11 +347,18 @@ export async function updateKey(
     const { revokedAt, disabled } = (await findKey(connection, account, keyId))!
     if (revokedAt !== undefined && !disabled) throw new KeyRevokedForGoodError()
     if (limitWindow !== undefined && old !== undefined) {
-      const [changed] = await connection.query<{ wait_ms: number }>(
-        'select change_limit_window($1, $2, $3, $4, $5, $6, $7) as wait_ms',
-        [partition, accountId, keyId, limitWindow, old.start, old.before, old.spent],
+      const changed = await rowOf<{ readonly waitMs: number }>(
+        connection.query('select change_limit_window($1, $2, $3, $4, $5, $6, $7) as wait_ms', [
+          partition,
+          accountId,
+          keyId,
+          limitWindow,
+          old.start,
+          old.before,
+          old.spent,
+        ]),
       )
-      if (changed!.wait_ms > 0) throw new WindowChangedError(changed!.wait_ms)
+      if (changed!.waitMs > 0) throw new WindowChangedError(changed!.waitMs)
     }
     await connection.query(
       `update api_keys set name = coalesce($3, name),
@@ -373,11 +390,10 @@ export async function updateKey(
         await readClock(connection),
       ],
     )
-    const [key] = await connection.query<{ made_by: string | null }>(
-      'select made_by from api_keys where partition = $1 and id = $2',
-      [partition, keyId],
+    const key = await rowOf<{ readonly madeBy: string | undefined }>(
+      connection.query('select made_by from api_keys where partition = $1 and id = $2', [partition, keyId]),
     )
-    if (typeof key?.made_by === 'string') await checkMemberLimit(connection, account, key.made_by)
+    if (key?.madeBy !== undefined) await checkMemberLimit(connection, account, key.madeBy)
     await writeEvent(connection, account, 'key.updated', { id: keyId, changed: changedFields(changes) })
     await alongside?.(connection, keyId)
   })
@@ -420,75 +436,36 @@ async function withLockedKey(
   work: (connection: Connection, account: AccountRef) => Promise<void>,
 ): Promise<boolean> {
   return database.transaction(async (connection) => {
-    const [key] = await connection.query<{ partition: number; account_id: string }>(
-      'select partition, account_id from api_keys where id = $1',
-      [keyId],
+    const account = await rowOf<AccountRef>(
+      connection.query('select partition, account_id from api_keys where id = $1', [keyId]),
     )
-    if (key === undefined) return false
-    const account = { partition: key.partition, accountId: key.account_id }
+    if (account === undefined) return false
     await lockAccount(connection, account)
     await work(connection, account)
     return true
   })
 }
 
-type KeyRow = OptionRow & {
-  readonly partition: number
-  readonly id: string
-  readonly account_id: string
-  readonly name: string
-  readonly hint: string
-  readonly limit_amount: bigint | null
-  readonly limit_window: LimitWindow
-  readonly spent: bigint
-  readonly held: bigint
-  readonly expires_at: Date | null
-  readonly revoked_at: Date | null
-  readonly disabled: boolean
-  readonly expired: boolean
-  readonly resets_at: Date | null
-  readonly last_used_at: Date | null
-  readonly created_at: Date
-  readonly made_by: string | null
-}
+type KeyRow = Omit<ApiKey, 'oldSecrets' | 'options'> & OptionRow
 
-type OldSecretRow = { readonly key_id: string; readonly hint: string; readonly expires_at: Date }
+type OldSecret = { readonly hint: string; readonly worksUntil: Date }
 
 /** With their old secrets that still work, in a query of their own: on a cluster hashes and keys are not in one place. */
 async function readKeys(connection: Connection, rows: readonly KeyRow[]): Promise<readonly ApiKey[]> {
   if (rows.length === 0) return []
-  const old = await connection.query<OldSecretRow>(
-    `select key_id, hint, expires_at from api_key_hashes
+  const old = await rowsOf<OldSecret & { readonly keyId: string }>(
+    connection.query(
+      `select key_id, hint, expires_at as works_until from api_key_hashes
       where key_id = any ($1::uuid[]) and expires_at > clock_timestamp() order by expires_at`,
-    [rows.map(({ id }) => id)],
+      [rows.map(({ id }) => id)],
+    ),
   )
-  const byKey = Map.groupBy(old, ({ key_id }) => key_id)
-  return rows.map((row) => readKey(row, byKey.get(row.id) ?? []))
-}
-
-function readKey(row: KeyRow, oldSecrets: readonly OldSecretRow[]): ApiKey {
-  return {
-    partition: row.partition,
-    id: row.id,
-    accountId: row.account_id,
-    name: row.name,
-    hint: row.hint,
-    isX402: row.hint === x402Hint,
-    limit: row.limit_amount === null ? undefined : fromAtomic(row.limit_amount),
-    limitWindow: row.limit_window,
-    spent: fromAtomic(row.spent),
-    held: fromAtomic(row.held),
-    expiresAt: row.expires_at ?? undefined,
-    revokedAt: row.revoked_at ?? undefined,
-    disabled: row.disabled,
-    expired: row.expired,
-    resetsAt: row.resets_at ?? undefined,
-    oldSecrets: oldSecrets.map(({ hint, expires_at }) => ({ hint, worksUntil: expires_at })),
+  const byKey = Map.groupBy(old, ({ keyId }) => keyId)
+  return rows.map((row) => ({
+    ...row,
+    oldSecrets: (byKey.get(row.id) ?? []).map(({ hint, worksUntil }) => ({ hint, worksUntil })),
     options: readOptions(row),
-    lastUsedAt: row.last_used_at ?? undefined,
-    createdAt: row.created_at,
-    madeBy: row.made_by ?? undefined,
-  }
+  }))
 }
 
 export class TooManyKeysError extends ServiceError {

@@ -2,6 +2,7 @@ import { randomInt } from 'node:crypto'
 import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { rowOf } from '../db/rows.ts'
 import { ServiceError } from '../errors.ts'
 import { createToken, hashToken } from './secret-token.ts'
 import type { Session } from './sessions.ts'
@@ -77,36 +78,40 @@ export type Poll =
 /** Polls a login. Consumes a confirmed one: of two concurrent polls, one gets it. */
 export async function pollDeviceLogin(database: Database, deviceCode: string): Promise<Poll> {
   const hash = hashToken(deviceCode)
-  const [row] = await database.query<{ status: DeviceLogin['status']; interval_seconds: number; early: boolean }>(
-    `update device_logins d
+  const row = await rowOf<{ status: DeviceLogin['status']; intervalSeconds: number; early: boolean }>(
+    database.query(
+      `update device_logins d
         set polled_at = $2, interval_seconds = least(d.interval_seconds + case when o.early then ${slowDownSeconds} else 0 end, 60)
        from (select device_hash, coalesce(extract(epoch from $2 - polled_at) < interval_seconds - ${earlySecondsMax}, false) as early
                from device_logins where device_hash = $1 and expires_at > $2 for update) o
       where d.device_hash = o.device_hash
       returning d.status, d.interval_seconds, o.early`,
-    [hash, await readClock(database)],
+      [hash, await readClock(database)],
+    ),
   )
   if (row === undefined) return { status: 'expired' }
   if (row.status === 'pending')
-    return { status: row.early ? 'slow_down' : 'pending', intervalSeconds: row.interval_seconds }
-  const [taken] = await database.query<TakenLogin>(
-    'delete from device_logins where device_hash = $1 returning partition, account_id, person_id, terms',
-    [hash],
+    return { status: row.early ? 'slow_down' : 'pending', intervalSeconds: row.intervalSeconds }
+  const taken = await rowOf<TakenLogin>(
+    database.query(
+      'delete from device_logins where device_hash = $1 returning partition, account_id, person_id, terms',
+      [hash],
+    ),
   )
   if (taken === undefined) return { status: 'expired' }
-  if (taken.account_id === null) return { status: 'declined' }
+  if (taken.accountId === undefined) return { status: 'declined' }
   return {
     status: 'confirmed',
-    account: { partition: taken.partition!, accountId: taken.account_id },
-    personId: taken.person_id!,
+    account: { partition: taken.partition!, accountId: taken.accountId },
+    personId: taken.personId!,
     terms: taken.terms,
   }
 }
 
 type TakenLogin = {
-  readonly partition: number | null
-  readonly account_id: string | null
-  readonly person_id: string | null
+  readonly partition: number | undefined
+  readonly accountId: string | undefined
+  readonly personId: string | undefined
   readonly terms: unknown
 }
 
@@ -121,13 +126,15 @@ export async function findDeviceLogin(
   { accountId }: AccountRef,
   userCode: string,
 ): Promise<DeviceLogin> {
-  const [row] = await connection.query<DeviceLoginRow>(
-    `select ${columns} from device_logins
+  const row = await rowOf<DeviceLogin>(
+    connection.query(
+      `select ${columns} from device_logins
       where user_code = $1 and expires_at > clock_timestamp() and (status = 'pending' or account_id = $2)`,
-    [normalized(userCode), accountId],
+      [normalized(userCode), accountId],
+    ),
   )
   if (row === undefined) throw new DeviceCodeGoneError()
-  return readDeviceLogin(row)
+  return row
 }
 
 /** Of two concurrent answers the first one counts; the second one throws. */
@@ -137,25 +144,29 @@ export async function confirmDeviceLogin(
   userCode: string,
   terms: object,
 ): Promise<DeviceLogin> {
-  const [row] = await connection.query<DeviceLoginRow>(
-    `update device_logins
+  const row = await rowOf<DeviceLogin>(
+    connection.query(
+      `update device_logins
         set status = 'confirmed', partition = $2, account_id = $3, terms = $4::jsonb, person_id = $5,
             expires_at = greatest(expires_at, now() + interval '${deliverySecondsMin} seconds')
       where user_code = $1 and expires_at > now() and status = 'pending' returning ${columns}`,
-    [normalized(userCode), partition, accountId, JSON.stringify(terms), personId],
+      [normalized(userCode), partition, accountId, JSON.stringify(terms), personId],
+    ),
   )
   if (row === undefined) throw new DeviceCodeGoneError()
-  return readDeviceLogin(row)
+  return row
 }
 
 export async function declineDeviceLogin(database: Database, userCode: string): Promise<DeviceLogin> {
-  const [row] = await database.query<DeviceLoginRow>(
-    `update device_logins set status = 'declined'
+  const row = await rowOf<DeviceLogin>(
+    database.query(
+      `update device_logins set status = 'declined'
       where user_code = $1 and expires_at > now() and status = 'pending' returning ${columns}`,
-    [normalized(userCode)],
+      [normalized(userCode)],
+    ),
   )
   if (row === undefined) throw new DeviceCodeGoneError()
-  return readDeviceLogin(row)
+  return row
 }
 
 /** Formatted for people: `WDJB-MJHT`. */
@@ -164,26 +175,6 @@ export function shownUserCode(userCode: string): string {
 }
 
 const columns = 'user_code, machine, network, status, created_at, expires_at'
-
-type DeviceLoginRow = {
-  readonly user_code: string
-  readonly machine: string
-  readonly network: string
-  readonly status: DeviceLogin['status']
-  readonly created_at: Date
-  readonly expires_at: Date
-}
-
-function readDeviceLogin(row: DeviceLoginRow): DeviceLogin {
-  return {
-    userCode: row.user_code,
-    machine: row.machine,
-    network: row.network,
-    status: row.status,
-    createdAt: row.created_at,
-    expiresAt: row.expires_at,
-  }
-}
 
 /** People leave out the dash, add spaces and type small letters. */
 function normalized(userCode: string): string {

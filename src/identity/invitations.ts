@@ -2,8 +2,9 @@ import { randomUUID } from 'node:crypto'
 import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { ServiceError } from '../errors.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Usdc } from '../money/usdc.ts'
 import type { LimitWindow } from './api-keys.ts'
 import { addMember, findMember, RoleAboveError } from './members.ts'
 import { lockOpenAccount } from './open-account.ts'
@@ -74,12 +75,13 @@ export async function createInvitation(
 
 /** Invitations that can still be used, newest first. */
 export async function listInvitations(database: Database, { accountId }: AccountRef): Promise<readonly Invitation[]> {
-  const rows = await database.query<InvitationRow>(
-    `select ${columns} from ${invitations} where i.account_id = $1 and i.used_at is null and i.expires_at > clock_timestamp()
+  return rowsOf<Invitation>(
+    database.query(
+      `select ${columns} from ${invitations} where i.account_id = $1 and i.used_at is null and i.expires_at > clock_timestamp()
       order by i.created_at desc, i.id`,
-    [accountId],
+      [accountId],
+    ),
   )
-  return rows.map(readInvitation)
 }
 
 /** False when the account has no such invitation or it was used. */
@@ -100,18 +102,17 @@ export async function findInvitation(
   connection: Connection,
   token: string,
 ): Promise<Invitation & { readonly account: AccountRef; readonly usedBy: string | undefined }> {
-  const [row] = await connection.query<InvitationRow & FoundRow>(
-    `select ${columns}, i.partition, i.account_id, i.used_by, i.expires_at <= clock_timestamp() as is_expired
+  const row = await rowOf<Invitation & FoundRow>(
+    connection.query(
+      `select ${columns}, i.partition, i.account_id, i.used_by, i.expires_at <= clock_timestamp() as is_expired
        from ${invitations} where i.token_hash = $1`,
-    [hashToken(token)],
+      [hashToken(token)],
+    ),
   )
   if (row === undefined) throw new InvitationGoneError('is invalid or was revoked')
-  if (row.is_expired) throw new InvitationGoneError(`has expired: an invitation is valid for ${invitationDays} days`)
-  return {
-    ...readInvitation(row),
-    account: { partition: row.partition, accountId: row.account_id },
-    usedBy: row.used_by ?? undefined,
-  }
+  const { partition, accountId, isExpired, ...invitation } = row
+  if (isExpired) throw new InvitationGoneError(`has expired: an invitation is valid for ${invitationDays} days`)
+  return { ...invitation, account: { partition, accountId } }
 }
 
 /**
@@ -139,36 +140,15 @@ export async function acceptInvitation(
   return { account, invitation, joined: true }
 }
 
-const columns = 'i.id, i.role, i.spending_limit, i.limit_window, p.name as invited_by, i.created_at, i.expires_at'
+const columns =
+  'i.id, i.role, i.spending_limit as "limit", i.limit_window, p.name as invited_by, i.created_at, i.expires_at'
 const invitations = 'invitations i left join people p on p.id = i.invited_by'
-
-type InvitationRow = {
-  readonly id: string
-  readonly role: Role
-  readonly spending_limit: bigint | null
-  readonly limit_window: LimitWindow
-  readonly invited_by: string | null
-  readonly created_at: Date
-  readonly expires_at: Date
-}
 
 type FoundRow = {
   readonly partition: number
-  readonly account_id: string
-  readonly used_by: string | null
-  readonly is_expired: boolean
-}
-
-function readInvitation(row: InvitationRow): Invitation {
-  return {
-    id: row.id,
-    role: row.role,
-    limit: row.spending_limit === null ? undefined : fromAtomic(row.spending_limit),
-    limitWindow: row.limit_window,
-    invitedBy: row.invited_by ?? undefined,
-    createdAt: row.created_at,
-    expiresAt: row.expires_at,
-  }
+  readonly accountId: string
+  readonly usedBy: string | undefined
+  readonly isExpired: boolean
 }
 
 export class InvitationGoneError extends ServiceError {

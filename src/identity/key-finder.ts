@@ -1,5 +1,6 @@
 import { plainArray, textArray } from '../db/array-literal.ts'
 import type { Database } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
 import { SharedRead } from '../db/shared-read.ts'
 import { ServiceError } from '../errors.ts'
 import { hashApiKey, whyMalformed } from './api-key-format.ts'
@@ -73,23 +74,25 @@ export class KeyFinder {
   async #lookUp(secretHash: string): Promise<Found> {
     const secret = await this.#secrets.find(secretHash)
     if (secret === undefined) return 'unknown'
-    const { partition, account_id: accountId, key_id: keyId } = secret
+    const { partition, accountId, keyId } = secret
     const row = await this.#keysOf(partition).find(keyId)
     if (row === undefined) return 'unknown'
     if (secret.rotated === true) return 'rotated'
     if (row.disabled) return 'disabled'
     if (row.revoked === true) return 'revoked'
     if (row.expired === true) return 'expired'
-    const [depositAddress, x402Wallet] = [row.address ?? undefined, row.wallet ?? undefined]
+    const { depositAddress, x402Wallet } = row
     return { partition, accountId, keyId, secretHash, depositAddress, x402Wallet, options: readOptions(row) }
   }
 
   async #readSecrets(hashes: readonly string[]): Promise<ReadonlyMap<string, SecretRow>> {
-    const rows = await this.#options.database.queryPrepared<SecretRow & { readonly hash: string }>(
-      'find_secrets',
-      `select encode(hash, 'hex') as hash, partition, account_id, key_id, expires_at <= clock_timestamp() as rotated
+    const rows = await rowsOf<SecretRow & { readonly hash: string }>(
+      this.#options.database.queryPrepared(
+        'find_secrets',
+        `select encode(hash, 'hex') as hash, partition, account_id, key_id, expires_at <= clock_timestamp() as rotated
          from api_key_hashes where hash = any ($1::bytea[])`,
-      [textArray(hashes.map((hash) => `\\x${hash}`))],
+        [textArray(hashes.map((hash) => `\\x${hash}`))],
+      ),
     )
     return new Map(rows.map((row) => [row.hash, row]))
   }
@@ -105,13 +108,15 @@ export class KeyFinder {
   }
 
   async #readKeys(partition: number, ids: readonly string[]): Promise<ReadonlyMap<string, KeyRow>> {
-    const rows = await this.#options.database.queryPrepared<KeyRow & { readonly id: string }>(
-      'find_keys',
-      `select k.id, k.revoked_at <= clock_timestamp() as revoked, k.disabled, k.expires_at <= clock_timestamp() as expired,
-              a.address, a.wallet, ${readColumns.map((column) => `k.${column}`)}
+    const rows = await rowsOf<KeyRow & { readonly id: string }>(
+      this.#options.database.queryPrepared(
+        'find_keys',
+        `select k.id, k.revoked_at <= clock_timestamp() as revoked, k.disabled, k.expires_at <= clock_timestamp() as expired,
+              a.address as deposit_address, a.wallet as x402_wallet, ${readColumns.map((column) => `k.${column}`)}
          from api_keys k join accounts a on a.partition = k.partition and a.id = k.account_id
         where k.partition = $1 and k.id = any ($2::uuid[])`,
-      [partition, plainArray(ids)],
+        [partition, plainArray(ids)],
+      ),
     )
     return new Map(rows.map((row) => [row.id, row]))
   }
@@ -130,16 +135,16 @@ function admit(found: Found): Bearer {
 
 type SecretRow = {
   readonly partition: number
-  readonly account_id: string
-  readonly key_id: string
-  readonly rotated: boolean | null
+  readonly accountId: string
+  readonly keyId: string
+  readonly rotated: boolean | undefined
 }
 
 type KeyRow = OptionRow & {
-  readonly revoked: boolean | null
-  readonly expired: boolean | null
-  readonly address: string | null
-  readonly wallet: string | null
+  readonly revoked: boolean | undefined
+  readonly expired: boolean | undefined
+  readonly depositAddress: string | undefined
+  readonly x402Wallet: string | undefined
   readonly disabled: boolean
 }
 

@@ -1,6 +1,6 @@
 import { BlockList, isIPv4, isIPv6 } from 'node:net'
 import { ServiceError } from '../errors.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Usdc } from '../money/usdc.ts'
 
 /** Restrictions of a key, besides its limit and expiry. */
 export type KeyOptions = {
@@ -40,22 +40,16 @@ export const optionColumns = ['allowed_models', 'max_request_cost', 'web_tools',
 /** The columns that `readOptions` needs. */
 export const readColumns = [...optionColumns, 'options_version'] as const
 
-export type OptionRow = {
-  readonly options_version: number
-  readonly allowed_models: readonly string[]
-  readonly max_request_cost: bigint | null
-  readonly web_tools: boolean
-  readonly allowed_ips: readonly string[]
-}
+export type OptionRow = Omit<KeyOptions, 'version'> & { readonly optionsVersion: number }
 
-export function readOptions(row: OptionRow): KeyOptions {
-  return {
-    version: row.options_version,
-    allowedModels: row.allowed_models,
-    maxRequestCost: row.max_request_cost === null ? undefined : fromAtomic(row.max_request_cost),
-    webTools: row.web_tools,
-    allowedIps: row.allowed_ips,
-  }
+export function readOptions({
+  optionsVersion,
+  allowedModels,
+  maxRequestCost,
+  webTools,
+  allowedIps,
+}: OptionRow): KeyOptions {
+  return { version: optionsVersion, allowedModels, maxRequestCost, webTools, allowedIps }
 }
 
 /** Throws when the key may not be used from this address. Spellings are normalized: `::ffff:192.0.2.1` is 192.0.2.1. */

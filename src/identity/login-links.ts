@@ -1,5 +1,6 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { rowOf } from '../db/rows.ts'
 import { createToken, hashToken } from './secret-token.ts'
 import { SignInFailedError } from './sign-in-error.ts'
 
@@ -25,12 +26,14 @@ export async function createLoginToken(
 
 /** Consumes a token. */
 export async function takeLoginToken(database: Database, token: string): Promise<AccountRef> {
-  const [row] = await database.query<{ partition: number; account_id: string }>(
-    `delete from login_links where token_hash = $1 and expires_at > now() returning partition, account_id`,
-    [hashToken(token)],
+  const row = await rowOf<AccountRef>(
+    database.query(
+      `delete from login_links where token_hash = $1 and expires_at > now() returning partition, account_id`,
+      [hashToken(token)],
+    ),
   )
   if (row === undefined) throw new LoginLinkGoneError()
-  return { partition: row.partition, accountId: row.account_id }
+  return row
 }
 
 export class LoginLinkGoneError extends SignInFailedError {

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { ServiceError } from '../errors.ts'
 import { createManagementKey as createSecret, hashApiKey, hintOf, whyMalformedManagementKey } from './api-key-format.ts'
 import { InvalidApiKeyError, RevokedApiKeyError } from './key-finder.ts'
@@ -38,28 +39,24 @@ export async function findManagementKey(connection: Connection, secret: string):
   const problem = whyMalformedManagementKey(secret)
   if (problem !== undefined) throw new InvalidApiKeyError(problem)
   const hash = hashApiKey(secret)
-  const [row] = await connection.query<BearerRow>(
-    `select id, partition, account_id, name, scopes, revoked_at is not null as is_revoked,
+  const row = await rowOf<ManagementBearer & BearerState>(
+    connection.query(
+      `select id as management_key_id, partition, account_id, name, scopes, revoked_at is not null as is_revoked,
             coalesce(expires_at <= clock_timestamp(), false) as is_expired,
             coalesce(last_used_at < clock_timestamp() - interval '1 minute', true) as is_stale
        from management_keys where hash = $1`,
-    [hash],
+      [hash],
+    ),
   )
   if (row === undefined) {
     throw new InvalidApiKeyError('This management key does not exist, or was rotated. Create one in the dashboard.')
   }
-  if (row.is_revoked)
-    throw new RevokedApiKeyError('This management key was revoked. Create a new one in the dashboard.')
-  if (row.is_expired)
+  const { isRevoked, isExpired, isStale, ...bearer } = row
+  if (isRevoked) throw new RevokedApiKeyError('This management key was revoked. Create a new one in the dashboard.')
+  if (isExpired)
     throw new ServiceError('api_key_expired', 'This management key has expired. Create a new one in the dashboard.')
-  if (row.is_stale) await connection.query('update management_keys set last_used_at = now() where hash = $1', [hash])
-  return {
-    partition: row.partition,
-    accountId: row.account_id,
-    managementKeyId: row.id,
-    name: row.name,
-    scopes: row.scopes,
-  }
+  if (isStale) await connection.query('update management_keys set last_used_at = now() where hash = $1', [hash])
+  return bearer
 }
 
 /** Whether the scopes of a key include the needed one. */
@@ -126,11 +123,12 @@ export async function listManagementKeys(
   database: Database,
   { accountId }: AccountRef,
 ): Promise<readonly ManagementKey[]> {
-  const rows = await database.query<ManagementKeyRow>(
-    `select ${columns} from management_keys where account_id = $1 order by created_at desc, id limit 1000`,
-    [accountId],
+  return rowsOf<ManagementKey>(
+    database.query(
+      `select ${columns} from management_keys where account_id = $1 order by created_at desc, id limit 1000`,
+      [accountId],
+    ),
   )
-  return rows.map(readManagementKey)
 }
 
 export async function findManagementKeyById(
@@ -138,11 +136,9 @@ export async function findManagementKeyById(
   { accountId }: AccountRef,
   id: string,
 ): Promise<ManagementKey | undefined> {
-  const [row] = await connection.query<ManagementKeyRow>(
-    `select ${columns} from management_keys where account_id = $1 and id = $2`,
-    [accountId, id],
+  return rowOf<ManagementKey>(
+    connection.query(`select ${columns} from management_keys where account_id = $1 and id = $2`, [accountId, id]),
   )
-  return row === undefined ? undefined : readManagementKey(row)
 }
 
 export type ManagementKeyChanges = {
@@ -187,41 +183,4 @@ export async function revokeManagementKey(connection: Connection, id: string): P
 const columns = `id, name, hint, scopes, made_by, created_at, last_used_at, expires_at, revoked_at,
   coalesce(expires_at <= clock_timestamp(), false) as expired`
 
-type BearerRow = {
-  readonly id: string
-  readonly partition: number
-  readonly account_id: string
-  readonly name: string
-  readonly scopes: readonly Scope[]
-  readonly is_revoked: boolean
-  readonly is_expired: boolean
-  readonly is_stale: boolean
-}
-
-type ManagementKeyRow = {
-  readonly id: string
-  readonly name: string
-  readonly hint: string
-  readonly scopes: readonly Scope[]
-  readonly made_by: string
-  readonly created_at: Date
-  readonly last_used_at: Date | null
-  readonly expires_at: Date | null
-  readonly revoked_at: Date | null
-  readonly expired: boolean
-}
-
-function readManagementKey(row: ManagementKeyRow): ManagementKey {
-  return {
-    id: row.id,
-    name: row.name,
-    hint: row.hint,
-    scopes: row.scopes,
-    madeBy: row.made_by,
-    createdAt: row.created_at,
-    lastUsedAt: row.last_used_at ?? undefined,
-    expiresAt: row.expires_at ?? undefined,
-    revokedAt: row.revoked_at ?? undefined,
-    expired: row.expired,
-  }
-}
+type BearerState = { readonly isRevoked: boolean; readonly isExpired: boolean; readonly isStale: boolean }

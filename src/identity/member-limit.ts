@@ -1,7 +1,8 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection } from '../db/database.ts'
+import { rowOf } from '../db/rows.ts'
 import { ServiceError } from '../errors.ts'
-import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import { format, type Usdc } from '../money/usdc.ts'
 
 /**
  * Throws when the keys of a member together could spend more than the member's limit. Call it last in a transaction that holds the
@@ -14,8 +15,9 @@ export async function checkMemberLimit(
   { partition, accountId }: AccountRef,
   personId: string,
 ): Promise<void> {
-  const [row] = await connection.query<LimitRow>(
-    `select m.spending_limit, m.limit_window, coalesce(sum(u.amount), 0)::bigint as allocated,
+  const row = await rowOf<Allocation>(
+    connection.query(
+      `select m.spending_limit as "limit", m.limit_window, coalesce(sum(u.amount), 0)::bigint as allocated,
             coalesce(bool_or(u.is_usable and (k.limit_amount is null or k.limit_window <> m.limit_window)), false) as is_open
        from memberships m
        left join api_keys k on k.partition = m.partition and k.account_id = m.account_id and k.made_by = m.person_id
@@ -27,24 +29,25 @@ export async function checkMemberLimit(
        ) u on k.id is not null
       where m.partition = $1 and m.account_id = $2 and m.person_id = $3 and m.spending_limit is not null
       group by m.spending_limit, m.limit_window`,
-    [partition, accountId, personId],
+      [partition, accountId, personId],
+    ),
   )
   if (row === undefined) return
-  const limit = fromAtomic(row.spending_limit)
-  if (row.is_open)
+  const { limit, limitWindow, allocated, isOpen } = row
+  if (isOpen)
     throw new ServiceError(
       'member_limit_exceeded',
-      `This member may spend ${format(limit)} USDC (limit window: ${row.limit_window}). Each key of the member needs a limit with the window "${row.limit_window}". Nothing was changed.`,
-      { param: 'limit', extra: { member_limit_atomic: limit.toString(), limit_window: row.limit_window } },
+      `This member may spend ${format(limit)} USDC (limit window: ${limitWindow}). Each key of the member needs a limit with the window "${limitWindow}". Nothing was changed.`,
+      { param: 'limit', extra: { member_limit_atomic: limit.toString(), limit_window: limitWindow } },
     )
-  if (row.allocated > row.spending_limit) throw new MemberLimitError(limit, fromAtomic(row.allocated))
+  if (allocated > limit) throw new MemberLimitError(limit, allocated)
 }
 
-type LimitRow = {
-  readonly spending_limit: bigint
-  readonly limit_window: string
-  readonly allocated: bigint
-  readonly is_open: boolean
+type Allocation = {
+  readonly limit: Usdc
+  readonly limitWindow: string
+  readonly allocated: Usdc
+  readonly isOpen: boolean
 }
 
 export class MemberLimitError extends ServiceError {

@@ -2,9 +2,10 @@ import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { writeEvent } from '../db/write-event.ts'
 import { ServiceError } from '../errors.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Usdc } from '../money/usdc.ts'
 import type { LimitWindow } from './api-keys.ts'
 import { checkMemberLimit } from './member-limit.ts'
 import { lockOpenAccount } from './open-account.ts'
@@ -87,16 +88,20 @@ export async function addMember(connection: Connection, account: AccountRef, mem
  */
 export async function findLinkOwner(connection: Connection, account: AccountRef): Promise<string> {
   await lockOpenAccount(connection, account)
-  const owners = await connection.query<{ person_id: string }>(
-    `select person_id from memberships where partition = $1 and account_id = $2 and role = 'owner' order by joined_at, person_id`,
-    [account.partition, account.accountId],
+  const owners = await rowsOf<{ readonly personId: string }>(
+    connection.query(
+      `select person_id from memberships where partition = $1 and account_id = $2 and role = 'owner' order by joined_at, person_id`,
+      [account.partition, account.accountId],
+    ),
   )
-  const ids = owners.map(({ person_id }) => person_id)
-  const busy = await connection.query<{ person_id: string }>(
-    'select person_id from memberships where person_id = any ($1::uuid[]) and account_id <> $2',
-    [ids, account.accountId],
+  const ids = owners.map(({ personId }) => personId)
+  const busy = await rowsOf<{ readonly personId: string }>(
+    connection.query('select person_id from memberships where person_id = any ($1::uuid[]) and account_id <> $2', [
+      ids,
+      account.accountId,
+    ]),
   )
-  const found = ids.find((id) => !busy.some(({ person_id }) => person_id === id))
+  const found = ids.find((id) => !busy.some(({ personId }) => personId === id))
   if (found !== undefined) return found
   const personId = await createPerson(connection, 'Owner')
   await addMember(connection, account, { personId, role: 'owner' })
@@ -105,27 +110,24 @@ export async function findLinkOwner(connection: Connection, account: AccountRef)
 
 /** The account that a person used last; undefined for a person without accounts. */
 export async function findLastAccount(connection: Connection, personId: string): Promise<AccountRef | undefined> {
-  const [row] = await connection.query<{ partition: number; account_id: string }>(
-    `select partition, account_id from memberships where person_id = $1
+  return rowOf<AccountRef>(
+    connection.query(
+      `select partition, account_id from memberships where person_id = $1
       order by last_active_at desc nulls last, joined_at, account_id limit 1`,
-    [personId],
+      [personId],
+    ),
   )
-  return row === undefined ? undefined : { partition: row.partition, accountId: row.account_id }
 }
 
 export async function listAccountsOf(connection: Connection, personId: string): Promise<readonly MemberAccount[]> {
-  const rows = await connection.query<{ partition: number; account_id: string; name: string; role: Role }>(
-    `select m.partition, m.account_id, a.name, m.role
+  return rowsOf<MemberAccount>(
+    connection.query(
+      `select m.partition, m.account_id, a.name, m.role
        from memberships m join accounts a on a.partition = m.partition and a.id = m.account_id
       where m.person_id = $1 order by a.name, m.account_id limit ${accountsPerPersonMax}`,
-    [personId],
+      [personId],
+    ),
   )
-  return rows.map((row) => ({
-    partition: row.partition,
-    accountId: row.account_id,
-    name: row.name,
-    role: row.role,
-  }))
 }
 
 /** Before the lock of the person: a change of credentials writes events of all accounts. In the order of every lock of several accounts. */
@@ -139,12 +141,13 @@ export async function listMembers(
   connection: Connection,
   { partition, accountId }: AccountRef,
 ): Promise<readonly Member[]> {
-  const rows = await connection.query<MemberRow>(
-    `select ${memberColumns} where m.partition = $1 and m.account_id = $2
+  return rowsOf<Member>(
+    connection.query(
+      `select ${memberColumns} where m.partition = $1 and m.account_id = $2
       order by m.joined_at, m.person_id limit ${membersPerAccountMax}`,
-    [partition, accountId],
+      [partition, accountId],
+    ),
   )
-  return rows.map(readMember)
 }
 
 export async function findMember(
@@ -152,11 +155,13 @@ export async function findMember(
   { partition, accountId }: AccountRef,
   personId: string,
 ): Promise<Member | undefined> {
-  const [row] = await connection.query<MemberRow>(
-    `select ${memberColumns} where m.partition = $1 and m.account_id = $2 and m.person_id = $3`,
-    [partition, accountId, personId],
+  return rowOf<Member>(
+    connection.query(`select ${memberColumns} where m.partition = $1 and m.account_id = $2 and m.person_id = $3`, [
+      partition,
+      accountId,
+      personId,
+    ]),
   )
-  return row === undefined ? undefined : readMember(row)
 }
 
 export type MemberChanges = {
@@ -259,16 +264,18 @@ async function requireAnotherOwner(
   personId: string,
   ownerCooldownMs: number,
 ): Promise<void> {
-  const owners = await connection.query<{ person_id: string; is_old: boolean }>(
-    `select m.person_id, m.owner_since <= greatest(a.created_at + interval '10 seconds', clock_timestamp() - $3 * interval '1 millisecond') as is_old
+  const owners = await rowsOf<{ readonly personId: string; readonly isOld: boolean }>(
+    connection.query(
+      `select m.person_id, m.owner_since <= greatest(a.created_at + interval '10 seconds', clock_timestamp() - $3 * interval '1 millisecond') as is_old
        from memberships m join accounts a on a.partition = m.partition and a.id = m.account_id
       where m.partition = $1 and m.account_id = $2 and m.role = 'owner'`,
-    [partition, accountId, ownerCooldownMs],
+      [partition, accountId, ownerCooldownMs],
+    ),
   )
-  const others = owners.filter(({ person_id }) => person_id !== personId)
+  const others = owners.filter((owner) => owner.personId !== personId)
   if (others.length === 0)
     throw new ServiceError('last_owner', 'This is the last owner of the account. Make another member owner first.')
-  if (owners.some(({ is_old }) => is_old) && !others.some(({ is_old }) => is_old))
+  if (owners.some(({ isOld }) => isOld) && !others.some(({ isOld }) => isOld))
     throw new ServiceError(
       'last_owner',
       'The other owners became owners recently. Wait until one of them has been an owner for the waiting period.',
@@ -282,30 +289,8 @@ async function revokeInvitations(connection: Connection, account: AccountRef, pe
   ])
 }
 
-const memberColumns = `m.person_id, p.name, m.role, m.spending_limit, m.limit_window, m.joined_at, m.last_active_at
+const memberColumns = `m.person_id, p.name, m.role, m.spending_limit as "limit", m.limit_window, m.joined_at, m.last_active_at
   from memberships m join people p on p.id = m.person_id`
-
-type MemberRow = {
-  readonly person_id: string
-  readonly name: string
-  readonly role: Role
-  readonly spending_limit: bigint | null
-  readonly limit_window: LimitWindow
-  readonly joined_at: Date
-  readonly last_active_at: Date | null
-}
-
-function readMember(row: MemberRow): Member {
-  return {
-    personId: row.person_id,
-    name: row.name,
-    role: row.role,
-    limit: row.spending_limit === null ? undefined : fromAtomic(row.spending_limit),
-    limitWindow: row.limit_window,
-    joinedAt: row.joined_at,
-    lastActiveAt: row.last_active_at ?? undefined,
-  }
-}
 
 export class MemberNotFoundError extends ServiceError {
   constructor() {

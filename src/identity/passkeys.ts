@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type { Connection, Database } from '../db/database.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { ServiceError } from '../errors.ts'
 import { createNonce, storeChallenge, takeChallenge } from './challenges.ts'
 import {
@@ -70,21 +71,19 @@ export async function provePasskeyConfirmation(
 async function checkPasskey(database: Database, assertion: Assertion, party: RelyingParty): Promise<string> {
   const credentialId = Buffer.from(assertion.id, 'base64url')
   return database.transaction(async (connection) => {
-    const [row] = await connection.query<PasskeyRow>(
-      `select person_id, public_key, algorithm, sign_count from passkeys where credential_id = $1 for update`,
-      [credentialId],
+    const row = await rowOf<StoredPasskey>(
+      connection.query(
+        `select person_id, public_key, algorithm, sign_count from passkeys where credential_id = $1 for update`,
+        [credentialId],
+      ),
     )
     if (row === undefined) throw new PasskeyProofError('No account has this passkey.')
-    const signCount = checkAssertion(
-      assertion,
-      { publicKey: row.public_key, algorithm: row.algorithm, signCount: Number(row.sign_count) },
-      party,
-    )
+    const signCount = checkAssertion(assertion, { ...row, signCount: Number(row.signCount) }, party)
     await connection.query('update passkeys set sign_count = $2, last_used_at = now() where credential_id = $1', [
       credentialId,
       signCount,
     ])
-    return row.person_id
+    return row.personId
   })
 }
 
@@ -112,25 +111,19 @@ export async function addPasskey(
 }
 
 export async function listPasskeys(database: Database, personId: string): Promise<readonly Passkey[]> {
-  const rows = await database.query<{ id: string; name: string; added_at: Date; last_used_at: Date | null }>(
-    'select id, name, added_at, last_used_at from passkeys where person_id = $1 order by added_at, id',
-    [personId],
+  return rowsOf<Passkey>(
+    database.query('select id, name, added_at, last_used_at from passkeys where person_id = $1 order by added_at, id', [
+      personId,
+    ]),
   )
-  return rows.map((row) => ({
-    id: row.id,
-    name: row.name,
-    addedAt: row.added_at,
-    lastUsedAt: row.last_used_at ?? undefined,
-  }))
 }
 
 /** Browsers need these ids to refuse to register a device twice. */
 export async function listCredentialIds(database: Database, personId: string): Promise<readonly string[]> {
-  const rows = await database.query<{ credential_id: Buffer }>(
-    'select credential_id from passkeys where person_id = $1',
-    [personId],
+  const rows = await rowsOf<{ readonly credentialId: Buffer }>(
+    database.query('select credential_id from passkeys where person_id = $1', [personId]),
   )
-  return rows.map((row) => row.credential_id.toString('base64url'))
+  return rows.map((row) => row.credentialId.toString('base64url'))
 }
 
 /** False when the person has no such passkey. */
@@ -142,9 +135,9 @@ export async function removePasskey(connection: Connection, personId: string, id
   return rows.length > 0
 }
 
-type PasskeyRow = {
-  readonly person_id: string
-  readonly public_key: Buffer
+type StoredPasskey = {
+  readonly personId: string
+  readonly publicKey: Buffer
   readonly algorithm: PasskeyAlgorithm
-  readonly sign_count: bigint
+  readonly signCount: bigint
 }

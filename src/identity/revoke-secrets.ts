@@ -1,6 +1,7 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
 import { writeEvent } from '../db/write-event.ts'
 import { type Role, reaches } from './roles.ts'
 
@@ -41,12 +42,14 @@ async function revokeManagementKeys(
   { accountId }: AccountRef,
   personId: string,
 ): Promise<readonly ChangedKey[]> {
-  const revoked = await connection.query<{ id: string; name: string; made_by: string }>(
-    `update management_keys set revoked_at = $3
+  const revoked = await rowsOf<{ readonly id: string; readonly name: string; readonly madeBy: string }>(
+    connection.query(
+      `update management_keys set revoked_at = $3
       where account_id = $1 and (made_by = $2 or known_to = $2) and revoked_at is null returning id, name, made_by`,
-    [accountId, personId, await readClock(connection)],
+      [accountId, personId, await readClock(connection)],
+    ),
   )
-  const ofOthers = revoked.filter(({ made_by }) => made_by !== personId)
+  const ofOthers = revoked.filter(({ madeBy }) => madeBy !== personId)
   return ofOthers.map(({ id, name }) => ({ kind: 'management_key', id, name, changed: undefined }))
 }
 
@@ -83,14 +86,16 @@ async function endReceivedSecrets(
     [partition, accountId, personId],
   )
   const now = await readClock(connection)
-  const secrets = await connection.query<SecretRow>(
-    `select key_id, hint, known_to, expires_at from api_key_hashes
+  const secrets = await rowsOf<Secret>(
+    connection.query(
+      `select key_id, hint, known_to, expires_at from api_key_hashes
       where key_id = any ($1::uuid[]) and (expires_at is null or expires_at > $2) order by expires_at desc nulls first`,
-    [keys.map(({ id }) => id), now],
+      [keys.map(({ id }) => id), now],
+    ),
   )
-  const secretsOf = Map.groupBy(secrets, ({ key_id }) => key_id)
-  const received = keys.filter(({ id }) => secretsOf.get(id)?.some(({ known_to }) => known_to === personId))
-  const remaining = ({ id }: { id: string }) => secretsOf.get(id)!.find(({ known_to }) => known_to !== personId)
+  const secretsOf = Map.groupBy(secrets, ({ keyId }) => keyId)
+  const received = keys.filter(({ id }) => secretsOf.get(id)?.some(({ knownTo }) => knownTo === personId))
+  const remaining = ({ id }: { id: string }) => secretsOf.get(id)!.find(({ knownTo }) => knownTo !== personId)
   await connection.query(
     `update api_key_hashes set expires_at = $3
       where key_id = any ($1::uuid[]) and known_to = $2 and (expires_at is null or expires_at > $3)`,
@@ -99,14 +104,15 @@ async function endReceivedSecrets(
   const changes: ChangedKey[] = []
   for (const key of received) {
     const latest = remaining(key)
-    const changed = latest === undefined ? undefined : ['secret', ...(latest.expires_at === null ? [] : ['expires_at'])]
+    const changed =
+      latest === undefined ? undefined : ['secret', ...(latest.expiresAt === undefined ? [] : ['expires_at'])]
     changes.push({ kind: 'api_key', id: key.id, name: key.name, changed })
     if (latest === undefined) continue
     // A new version, so that no node admits the ended secret from its cache.
     await connection.query(
       `update api_keys set hint = coalesce($3, hint), expires_at = least(expires_at, $4), options_version = options_version + 1
         where partition = $1 and id = $2`,
-      [partition, key.id, latest.hint, latest.expires_at],
+      [partition, key.id, latest.hint, latest.expiresAt],
     )
     await writeEvent(connection, account, 'key.updated', { id: key.id, changed })
   }
@@ -128,9 +134,9 @@ async function revokeKeys(connection: Connection, account: AccountRef, ids: read
   for (const id of ids) await writeEvent(connection, account, 'key.revoked', { id })
 }
 
-type SecretRow = {
-  readonly key_id: string
-  readonly hint: string | null
-  readonly known_to: string | null
-  readonly expires_at: Date | null
+type Secret = {
+  readonly keyId: string
+  readonly hint: string | undefined
+  readonly knownTo: string | undefined
+  readonly expiresAt: Date | undefined
 }

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { writeEvent } from '../db/write-event.ts'
 import type { Role } from './roles.ts'
 import { createToken, hashToken } from './secret-token.ts'
@@ -70,10 +71,11 @@ export async function openSession(
        (select id from sessions where person_id = $1 order by last_used_at desc, id offset ${sessionsPerPersonMax})`,
     [personId],
   )
-  const [row] = await connection.query<SessionRow>(`select ${columns} from ${rows} where s.token_hash = $1`, [hash])
-  if (row === undefined) throw new NotAMemberError()
+  const session = await rowOf<Session>(
+    connection.query(`select ${columns} from ${rows} where s.token_hash = $1`, [hash]),
+  )
+  if (session === undefined) throw new NotAMemberError()
   await touchMembership(connection, personId, account)
-  const session = readSession(row)
   await writeEvent(connection, account, 'session.created', { id: session.id, method, browser: session.browser ?? null })
   return { token, session }
 }
@@ -82,15 +84,17 @@ export async function openSession(
 export async function findSession(connection: Connection, token: string): Promise<Session | undefined> {
   if (!tokenPattern.test(token)) return undefined
   const hash = hashToken(token)
-  const [row] = await connection.queryPrepared<SessionRow & { readonly is_stale: boolean }>(
-    'find_session',
-    `select ${columns}, s.last_used_at < clock_timestamp() - interval '1 minute' as is_stale
+  const row = await rowOf<Session & { readonly isStale: boolean }>(
+    connection.queryPrepared(
+      'find_session',
+      `select ${columns}, s.last_used_at < clock_timestamp() - interval '1 minute' as is_stale
        from ${rows} where s.token_hash = $1 and ${alive}`,
-    [hash],
+      [hash],
+    ),
   )
   if (row === undefined) return undefined
-  const session = readSession(row)
-  if (row.is_stale) {
+  const { isStale, ...session } = row
+  if (isStale) {
     await connection.query('update sessions set last_used_at = now() where token_hash = $1', [hash])
     await touchMembership(connection, session.personId, session)
   }
@@ -106,11 +110,12 @@ async function touchMembership(connection: Connection, personId: string, account
 
 /** All sessions of a person, in any account. */
 export async function listSessions(database: Database, personId: string): Promise<readonly Session[]> {
-  const found = await database.query<SessionRow>(
-    `select ${columns} from ${rows} where s.person_id = $1 and ${alive} order by s.last_used_at desc, s.id`,
-    [personId],
+  return rowsOf<Session>(
+    database.query(
+      `select ${columns} from ${rows} where s.person_id = $1 and ${alive} order by s.last_used_at desc, s.id`,
+      [personId],
+    ),
   )
-  return found.map(readSession)
 }
 
 /** Long streams check this: they must end when their session ends or moves to another account. */
@@ -140,10 +145,7 @@ export async function switchAccount(
     account.accountId,
   ])
   await touchMembership(database, session.personId, account)
-  const [row] = await database.query<SessionRow>(`select ${columns} from ${rows} where s.id = $1 and ${alive}`, [
-    session.id,
-  ])
-  return row === undefined ? undefined : readSession(row)
+  return rowOf<Session>(database.query(`select ${columns} from ${rows} where s.id = $1 and ${alive}`, [session.id]))
 }
 
 /** False when the person has no such session. */
@@ -166,38 +168,6 @@ export async function deleteExpiredSignIns(database: Database): Promise<void> {
   await database.query('delete from sign_in_challenges where expires_at < now()')
   await database.query('delete from login_links where expires_at < now()')
   await database.query('delete from device_logins where expires_at < now()')
-}
-
-type SessionRow = {
-  readonly id: string
-  readonly partition: number
-  readonly account_id: string
-  readonly person_id: string
-  readonly person_name: string
-  readonly role: Role
-  readonly method: SignInMethod
-  readonly browser: string | null
-  readonly created_at: Date
-  readonly last_used_at: Date
-  readonly expires_at: Date
-  readonly is_recent: boolean
-}
-
-function readSession(row: SessionRow): Session {
-  return {
-    id: row.id,
-    partition: row.partition,
-    accountId: row.account_id,
-    personId: row.person_id,
-    personName: row.person_name,
-    role: row.role,
-    method: row.method,
-    browser: row.browser ?? undefined,
-    createdAt: row.created_at,
-    lastUsedAt: row.last_used_at,
-    expiresAt: row.expires_at,
-    isRecent: row.is_recent,
-  }
 }
 
 /** The member was removed between the proof and the session. */

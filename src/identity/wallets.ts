@@ -1,4 +1,5 @@
 import type { Connection, Database } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
 import { ServiceError } from '../errors.ts'
 import { createNonce, storeChallenge, takeChallenge } from './challenges.ts'
 import { SignInFailedError } from './sign-in-error.ts'
@@ -132,15 +133,12 @@ export async function addWallet(connection: Connection, personId: string, addres
 }
 
 export async function listWallets(database: Database, personId: string): Promise<readonly SignInWallet[]> {
-  const rows = await database.query<{ address: string; added_at: Date; last_used_at: Date | null }>(
-    'select address, added_at, last_used_at from wallets where person_id = $1 order by added_at, address',
-    [personId],
+  return rowsOf<SignInWallet>(
+    database.query(
+      'select address, added_at, last_used_at from wallets where person_id = $1 order by added_at, address',
+      [personId],
+    ),
   )
-  return rows.map((row) => ({
-    address: row.address,
-    addedAt: row.added_at,
-    lastUsedAt: row.last_used_at ?? undefined,
-  }))
 }
 
 /** False when the person has no such wallet. */

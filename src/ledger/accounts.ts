@@ -3,8 +3,9 @@ import { operatorActor, writeAccountLog } from '../db/account-log.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { writeEvent } from '../db/write-event.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Usdc } from '../money/usdc.ts'
 
 export type Account = {
   readonly partition: number
@@ -43,11 +44,13 @@ export async function createAccount(
   partitions: number,
   id: string = randomUUID(),
 ): Promise<Account> {
-  const [row] = await connection.query<AccountRow>(
-    `insert into accounts (partition, id, name) values ($1, $2, $3) returning ${storedColumns}, false as is_owner_usable`,
-    [randomInt(partitions), id, name],
+  const row = await rowOf<Account>(
+    connection.query(
+      `insert into accounts (partition, id, name) values ($1, $2, $3) returning ${storedColumns}, false as is_owner_usable`,
+      [randomInt(partitions), id, name],
+    ),
   )
-  return readAccount(row!)
+  return row!
 }
 
 /**
@@ -63,37 +66,38 @@ export const accountsPerPage = 1_000
 
 /** All accounts, newest first, page by page. */
 export async function* pageAccounts(database: Database): AsyncGenerator<readonly Account[]> {
-  let last: PagedRow | undefined
+  let last: PagedAccount | undefined
   do {
-    const rows: readonly PagedRow[] = await database.query<PagedRow>(
-      `select ${columns}, to_json(created_at) #>> '{}' as created_text from accounts
+    const rows: readonly PagedAccount[] = await rowsOf<PagedAccount>(
+      database.query(
+        `select ${columns}, to_json(created_at) #>> '{}' as created_text from accounts
         where $1::timestamptz is null or (created_at, id) < ($1, $2)
         order by created_at desc, id desc limit ${accountsPerPage}`,
-      [last?.created_text ?? null, last?.id ?? null],
+        [last?.createdText ?? null, last?.id ?? null],
+      ),
     )
-    if (rows.length > 0) yield rows.map(readAccount)
+    if (rows.length > 0) yield rows
     last = rows.length < accountsPerPage ? undefined : rows.at(-1)
   } while (last !== undefined)
 }
 
 /** With microseconds: a rounded cursor would repeat or skip accounts. */
-type PagedRow = AccountRow & { readonly created_text: string }
+type PagedAccount = Account & { readonly createdText: string }
 
 /** Finds accounts by id, name, or the address of the wallet that pays over x402. Names need not be unique; two results show that. */
 export async function findAccountsNamed(database: Database, idOrName: string): Promise<readonly Account[]> {
-  const rows = await database.query<AccountRow>(
-    `select ${columns} from accounts where id::text = $1 or name = $1 or wallet = lower($1) order by created_at, id limit 2`,
-    [idOrName],
+  return rowsOf<Account>(
+    database.query(
+      `select ${columns} from accounts where id::text = $1 or name = $1 or wallet = lower($1) order by created_at, id limit 2`,
+      [idOrName],
+    ),
   )
-  return rows.map(readAccount)
 }
 
 export async function findAccount(database: Connection, partition: number, id: string): Promise<Account | undefined> {
-  const [row] = await database.query<AccountRow>(`select ${columns} from accounts where partition = $1 and id = $2`, [
-    partition,
-    id,
-  ])
-  return row === undefined ? undefined : readAccount(row)
+  return rowOf<Account>(
+    database.query(`select ${columns} from accounts where partition = $1 and id = $2`, [partition, id]),
+  )
 }
 
 /** Refuses the account's requests until it is resumed. Calling it again changes the reason. For an operator, in the account's log. */
@@ -163,49 +167,6 @@ export async function renameAccount(
   ])
 }
 
-const storedColumns = `partition, id, name, gateway, credit, held, extended, deposited, given_back, suspended_reason, address,
+const storedColumns = `partition, id, name, gateway, credit, held, extended, gateway + credit - extended as spendable, deposited, given_back, suspended_reason, address,
   owner_address, owner_usable_from, wallet, created_at, closed_at`
 const columns = `${storedColumns}, owner_usable_from is not null and owner_usable_from <= now() as is_owner_usable`
-
-type AccountRow = {
-  readonly partition: number
-  readonly id: string
-  readonly name: string
-  readonly gateway: bigint
-  readonly credit: bigint
-  readonly held: bigint
-  readonly extended: bigint
-  readonly deposited: bigint
-  readonly address: string | null
-  readonly owner_address: string | null
-  readonly owner_usable_from: Date | null
-  readonly wallet: string | null
-  readonly is_owner_usable: boolean
-  readonly given_back: bigint
-  readonly suspended_reason: string | null
-  readonly created_at: Date
-  readonly closed_at: Date | null
-}
-
-function readAccount(row: AccountRow): Account {
-  return {
-    partition: row.partition,
-    id: row.id,
-    name: row.name,
-    gateway: fromAtomic(row.gateway),
-    credit: fromAtomic(row.credit),
-    held: fromAtomic(row.held),
-    extended: fromAtomic(row.extended),
-    deposited: fromAtomic(row.deposited),
-    givenBack: fromAtomic(row.given_back),
-    suspendedReason: row.suspended_reason ?? undefined,
-    spendable: fromAtomic(row.gateway + row.credit - row.extended),
-    address: row.address ?? undefined,
-    ownerAddress: row.owner_address ?? undefined,
-    ownerUsableFrom: row.owner_usable_from ?? undefined,
-    wallet: row.wallet ?? undefined,
-    isOwnerUsable: row.is_owner_usable,
-    createdAt: row.created_at,
-    closedAt: row.closed_at ?? undefined,
-  }
-}

@@ -1,5 +1,6 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Account } from './accounts.ts'
 import type { RequestId } from './request-id.ts'
@@ -67,14 +68,11 @@ export async function listGivenBack(
   { partition, accountId }: AccountRef,
   page: TransferPage,
 ): Promise<readonly GivenBack[]> {
-  const rows = await database.query<{ id: string; amount: bigint; reason: string; created_at: Date }>(
-    `select id, amount, reason, created_at from adjustments ${pageOfAccount}`,
-    [partition, accountId, ...pageValues(page)],
+  return rowsOf<GivenBack>(
+    database.query(`select id, amount, reason, created_at from adjustments ${pageOfAccount}`, [
+      partition,
+      accountId,
+      ...pageValues(page),
+    ]),
   )
-  return rows.map(({ id, amount, reason, created_at }) => ({
-    id,
-    amount: fromAtomic(amount),
-    reason,
-    createdAt: created_at,
-  }))
 }

@@ -1,6 +1,7 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
-import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
+import { rowOf } from '../db/rows.ts'
+import { type Usdc, zero } from '../money/usdc.ts'
 import { readRefundable } from './refunds.ts'
 import { openWithdrawalStates, uncreditedSweepStates } from './states.ts'
 
@@ -34,9 +35,10 @@ export type Balance = {
 }
 
 export async function readBalance(database: Database, { partition, accountId }: AccountRef): Promise<Balance> {
-  const [row] = await database.queryPrepared<BalanceRow>(
-    'read_balance',
-    `select a.gateway, a.credit, a.held, a.extended, u.unsettled, a.deposited, a.withdrawn, a.charged,
+  const row = await rowOf<Omit<Balance, 'refundable'> & { readonly isWallet: boolean }>(
+    database.queryPrepared(
+      'read_balance',
+      `select a.gateway + a.credit - a.extended as available, a.gateway, a.credit, a.held, a.extended, u.unsettled, a.deposited, a.withdrawn, a.charged,
             a.wallet is not null as is_wallet,
             a.suspended_at is not null as suspended, u.unsettled > l.unsettled_cap as settlement_delayed,
             l.frozen_at is not null as frozen, l.withdrawal_fee_max,
@@ -55,48 +57,9 @@ export async function readBalance(database: Database, { partition, accountId }: 
        cross join lateral (select count(*)::int as open_requests, min(h.created_at) as oldest_hold_at from holds h
                             where h.partition = $1 and h.account_id = a.id) o
       where a.partition = $1 and a.id = $2`,
-    [partition, accountId],
+      [partition, accountId],
+    ),
   )
-  return {
-    available: fromAtomic(row!.gateway + row!.credit - row!.extended),
-    gateway: fromAtomic(row!.gateway),
-    credit: fromAtomic(row!.credit),
-    refundable: row!.is_wallet ? await readRefundable(database, { partition, accountId }) : zero,
-    held: fromAtomic(row!.held),
-    extended: fromAtomic(row!.extended),
-    unsettled: fromAtomic(row!.unsettled),
-    deposited: fromAtomic(row!.deposited),
-    withdrawn: fromAtomic(row!.withdrawn),
-    charged: fromAtomic(row!.charged),
-    pendingDeposits: fromAtomic(row!.pending_deposits),
-    pendingWithdrawals: fromAtomic(row!.pending_withdrawals),
-    withdrawalFeeMax: fromAtomic(row!.withdrawal_fee_max),
-    suspended: row!.suspended,
-    settlementDelayed: row!.settlement_delayed,
-    frozen: row!.frozen,
-    openRequests: row!.open_requests,
-    oldestHoldAt: row!.oldest_hold_at ?? undefined,
-    at: row!.at,
-  }
-}
-
-type BalanceRow = {
-  readonly gateway: bigint
-  readonly credit: bigint
-  readonly is_wallet: boolean
-  readonly held: bigint
-  readonly extended: bigint
-  readonly unsettled: bigint
-  readonly deposited: bigint
-  readonly withdrawn: bigint
-  readonly charged: bigint
-  readonly pending_deposits: bigint
-  readonly pending_withdrawals: bigint
-  readonly withdrawal_fee_max: bigint
-  readonly suspended: boolean
-  readonly settlement_delayed: boolean
-  readonly frozen: boolean
-  readonly open_requests: number
-  readonly oldest_hold_at: Date | null
-  readonly at: Date
+  const { isWallet, ...balance } = row!
+  return { ...balance, refundable: isWallet ? await readRefundable(database, { partition, accountId }) : zero }
 }

@@ -1,5 +1,6 @@
 import { plainArray } from '../db/array-literal.ts'
 import type { Database } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
 import type { EntryKind } from '../receipts/entry.ts'
 import type { RequestId } from './request-id.ts'
 
@@ -56,29 +57,27 @@ export async function readKeptEntriesOf(
   partition: number,
   ranges: readonly EntryRange[],
 ): Promise<readonly (readonly LedgerEntry[])[]> {
-  const rows = await database.queryPrepared<EntryRow>('read_entries', entriesOfRanges, [
-    partition,
-    plainArray(ranges.map(({ accountId }) => accountId)),
-    plainArray(ranges.map(({ firstEntry }) => firstEntry)),
-    plainArray(ranges.map(({ lastEntry }) => lastEntry)),
-  ])
+  const rows = await rowsOf<LedgerEntry & { readonly place: number }>(
+    database.queryPrepared('read_entries', entriesOfRanges, [
+      partition,
+      plainArray(ranges.map(({ accountId }) => accountId)),
+      plainArray(ranges.map(({ firstEntry }) => firstEntry)),
+      plainArray(ranges.map(({ lastEntry }) => lastEntry)),
+    ]),
+  )
   const found: LedgerEntry[][] = ranges.map(() => [])
-  for (const { place, requestId, ...row } of rows) {
-    found[place - 1]!.push({ ...row, requestId: requestId ?? undefined })
-  }
+  for (const { place, ...entry } of rows) found[place - 1]!.push(entry)
   return found
 }
-
-type EntryRow = Omit<LedgerEntry, 'requestId'> & { readonly place: number; readonly requestId: RequestId | null }
 
 const entriesOfRanges = `
   select u.place::int as place, e.*
     from unnest($2::uuid[], $3::bigint[], $4::bigint[]) with ordinality as u (account_id, first, last, place)
    cross join lateral (
-  select r.entry as number, 'request' as kind, r.id as "requestId", r.created_at as "createdAt", r.ended_at as "endedAt", r.status,
-         coalesce(r.model, '') as model, coalesce(r.price_version, '') as "priceVersion",
-         coalesce(r.prompt_tokens, 0) as "promptTokens", coalesce(r.completion_tokens, 0) as "completionTokens",
-         r.search_calls::int as "searchCalls", r.quote, r.from_credit as "fromCredit", r.charged as amount
+  select r.entry as number, 'request' as kind, r.id as request_id, r.created_at, r.ended_at, r.status,
+         coalesce(r.model, '') as model, coalesce(r.price_version, '') as price_version,
+         coalesce(r.prompt_tokens, 0) as prompt_tokens, coalesce(r.completion_tokens, 0) as completion_tokens,
+         r.search_calls::int as search_calls, r.quote, r.from_credit, r.charged as amount
     from requests r where r.partition = $1 and r.account_id = u.account_id and r.entry between u.first and u.last
    union all
   select x.entry, x.kind, x.request_id, x.created_at, x.created_at, '', '', '', 0, 0, 0, 0, 0, -x.amount

@@ -1,15 +1,18 @@
 import { plainArray } from '../db/array-literal.ts'
 import { composite } from '../db/composite.ts'
 import type { Connection } from '../db/database.ts'
-import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
+import { type Usdc, zero } from '../money/usdc.ts'
 import type { Failpoint } from '../process/failpoints.ts'
 import type {
   CheckpointCall,
   End,
   ExtensionCall,
   ExtensionDecision,
+  Hold,
   HoldCall,
   HoldDecision,
+  HoldRefusal,
   HoldRefusalCode,
   PaidHoldCall,
   RefusalCall,
@@ -59,16 +62,18 @@ export class HoldStatements {
     }))
     const { node, priceVersion, inFlightCap, failpoint } = this.#options
     failpoint('before_hold_commit')
-    const rows = await connection.queryPrepared<PlacedRow>('place_holds', placeHolds, [
-      partition,
-      node,
-      await this.#leaseEnd(connection),
-      priceVersion,
-      inFlightCap,
-      plainArray(accounts.values),
-      plainArray(keys.values),
-      holdCall.array(placed),
-    ])
+    const rows = await rowsOf<PlacedRow>(
+      connection.queryPrepared('place_holds', placeHolds, [
+        partition,
+        node,
+        await this.#leaseEnd(connection),
+        priceVersion,
+        inFlightCap,
+        plainArray(accounts.values),
+        plainArray(keys.values),
+        holdCall.array(placed),
+      ]),
+    )
     failpoint('after_hold_commit')
     const decisions: PlacedCall[] = []
     for (const row of rows) {
@@ -81,15 +86,17 @@ export class HoldStatements {
   async payAndPlace(connection: Connection, call: PaidHoldCall): Promise<PlacedCall | 'used'> {
     const { node, priceVersion, inFlightCap, failpoint } = this.#options
     failpoint('before_x402_commit')
-    const [row] = await connection.queryPrepared<PlacedRow>('pay_and_hold', payAndHold, [
-      call.payer.partition,
-      node,
-      await this.#leaseEnd(connection),
-      priceVersion,
-      inFlightCap,
-      paymentCall.row(call),
-      holdCall.row({ call, accountOf: 1, keyOf: 1 }),
-    ])
+    const row = await rowOf<PlacedRow>(
+      connection.queryPrepared('pay_and_hold', payAndHold, [
+        call.payer.partition,
+        node,
+        await this.#leaseEnd(connection),
+        priceVersion,
+        inFlightCap,
+        paymentCall.row(call),
+        holdCall.row({ call, accountOf: 1, keyOf: 1 }),
+      ]),
+    )
     failpoint('after_x402_commit')
     return row === undefined ? 'used' : readDecision(call, row)
   }
@@ -97,17 +104,20 @@ export class HoldStatements {
   async end(connection: Connection, partition: BatchPartition, calls: readonly WholeEnd[]): Promise<readonly End[]> {
     const { failpoint } = this.#options
     failpoint('before_end_commit')
-    const rows = await connection.queryPrepared<EndedRow>('end_requests', endRequests, [
-      partition,
-      plainArray([...new Set(calls.map((call) => call.payer.accountId))]),
-      endCall.array(calls),
-    ])
+    const rows = await rowsOf<EndedRow>(
+      connection.queryPrepared('end_requests', endRequests, [
+        partition,
+        plainArray([...new Set(calls.map((call) => call.payer.accountId))]),
+        endCall.array(calls),
+      ]),
+    )
     failpoint('after_end_commit')
     const byId = new Map(rows.map((row) => [row.id, row]))
     return calls.map((call) => {
       const row = byId.get(call.requestId)
       if (row === undefined) return { endedNow: false, status: 'lost', charged: zero }
-      return { endedNow: row.ended_now, status: row.status, charged: fromAtomic(row.charged) }
+      const { endedNow, status, charged } = row
+      return { endedNow, status, charged }
     })
   }
 
@@ -124,15 +134,17 @@ export class HoldStatements {
       keyOf: keys.of(call.payer.keyId),
     }))
     const { node, inFlightCap } = this.#options
-    const rows = await connection.queryPrepared<ExtendedRow>('extend_holds', extendHolds, [
-      partition,
-      node,
-      await this.#leaseEnd(connection),
-      inFlightCap,
-      plainArray(accounts.values),
-      plainArray(keys.values),
-      extensionCall.array(extended),
-    ])
+    const rows = await rowsOf<ExtendedRow>(
+      connection.queryPrepared('extend_holds', extendHolds, [
+        partition,
+        node,
+        await this.#leaseEnd(connection),
+        inFlightCap,
+        plainArray(accounts.values),
+        plainArray(keys.values),
+        extensionCall.array(extended),
+      ]),
+    )
     const decisions: ExtensionDecision[] = []
     for (const row of rows) decisions[Number(row.place) - 1] = row.decision
     return decisions
@@ -286,48 +298,20 @@ const refusalCall = composite<RefusalCall>('refusal_call', {
 /** For the comparison with the database at the start. */
 export const holdComposites = [holdCall, paymentCall, extensionCall, endCall, checkpointCall, toolCall, refusalCall]
 
-type PlacedRow = {
-  readonly place: bigint
-  readonly decision: string
-  readonly authorized: bigint
-  readonly from_credit: bigint
-  readonly created_at: Date
-  readonly spendable: bigint | null
-  readonly in_flight: bigint | null
-  readonly limit_left: bigint | null
-}
+type PlacedRow = Partial<Pick<HoldRefusal, 'spendable' | 'inFlight' | 'limitLeft'>> &
+  Pick<Hold, 'authorized' | 'fromCredit' | 'createdAt'> & { readonly place: bigint; readonly decision: string }
 
 type ExtendedRow = { readonly place: bigint; readonly decision: ExtensionDecision }
 
-type EndedRow = {
-  readonly id: string
-  readonly ended_now: boolean
-  readonly status: string
-  readonly charged: bigint
-}
+type EndedRow = End & { readonly id: string }
 
 function readDecision(call: HoldCall, row: PlacedRow): PlacedCall {
   if (row.decision === 'key_changed') return row.decision
   // The reply to the first call was lost, and another node ended the request as an orphan before the retry.
   if (endedStatuses.some((status) => status === row.decision)) return 'ended'
-  if (row.decision === 'held') {
-    return {
-      hold: {
-        ...call,
-        fromCredit: fromAtomic(row.from_credit),
-        authorized: fromAtomic(row.authorized),
-        createdAt: row.created_at,
-      },
-    }
-  }
-  return {
-    refusal: {
-      code: row.decision as HoldRefusalCode,
-      spendable: row.spendable === null ? zero : fromAtomic(row.spendable),
-      inFlight: row.in_flight === null ? zero : fromAtomic(row.in_flight),
-      limitLeft: row.limit_left === null ? undefined : fromAtomic(row.limit_left),
-    },
-  }
+  const { authorized, fromCredit, createdAt, spendable = zero, inFlight = zero, limitLeft } = row
+  if (row.decision === 'held') return { hold: { ...call, fromCredit, authorized, createdAt } }
+  return { refusal: { code: row.decision as HoldRefusalCode, spendable, inFlight, limitLeft } }
 }
 
 /** Tool calls in the form that `record_tool_calls` stores. Undefined when there were none, as for most requests. */

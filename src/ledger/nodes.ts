@@ -1,5 +1,6 @@
 import { plainArray } from '../db/array-literal.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import type { RequestId } from './request-id.ts'
 
 /** Renews or acquires this node's lease. False when it had expired: other nodes may have ended its requests. */
@@ -16,12 +17,14 @@ export async function renewLease(database: Database, node: string, leaseMs: numb
  * emergency freeze (`freezeLedger`).
  */
 export async function readLeaseEnd(connection: Connection, node: string): Promise<Date | undefined> {
-  const [row] = await connection.queryPrepared<{ lease_until: Date }>(
-    'read_lease_end',
-    'select lease_until from nodes where id = $1 and not exists (select from emergency_freeze)',
-    [node],
+  const row = await rowOf<{ readonly leaseUntil: Date }>(
+    connection.queryPrepared(
+      'read_lease_end',
+      'select lease_until from nodes where id = $1 and not exists (select from emergency_freeze)',
+      [node],
+    ),
   )
-  return row?.lease_until
+  return row?.leaseUntil
 }
 
 export async function isAlive(connection: Connection, node: string): Promise<boolean> {
@@ -59,11 +62,13 @@ export async function findOrphanedHolds(
   rowsMax: number,
   withExpired: boolean,
 ): Promise<readonly OrphanedHold[]> {
-  const rows = await database.query<OrphanRow>(
-    `${selectHolds} left join nodes n on n.id = h.node
+  const rows = await rowsOf<OrphanRow>(
+    database.query(
+      `${selectHolds} left join nodes n on n.id = h.node
       where n.id is null or n.lease_until = '-infinity' or ($2 and n.lease_until < clock_timestamp())
       order by h.id limit $1`,
-    [rowsMax, withExpired],
+      [rowsMax, withExpired],
+    ),
   )
   return rows.map(readOrphan)
 }
@@ -75,15 +80,18 @@ export async function findUnservedHolds(
   serving: readonly RequestId[],
   rowsMax: number,
 ): Promise<readonly OrphanedHold[]> {
-  const rows = await database.query<OrphanRow>(
-    `${selectHolds} where h.node = $1 and h.id <> all ($2::uuid[]) order by h.id limit $3`,
-    [node, plainArray(serving), rowsMax],
+  const rows = await rowsOf<OrphanRow>(
+    database.query(`${selectHolds} where h.node = $1 and h.id <> all ($2::uuid[]) order by h.id limit $3`, [
+      node,
+      plainArray(serving),
+      rowsMax,
+    ]),
   )
   return rows.map(readOrphan)
 }
 
 const selectHolds = `
-     select h.id, h.partition, h.account_id, h.key_id, h.quote, h.extended, h.price_version, p.input_per_million,
+     select h.id as request_id, h.partition, h.account_id, h.key_id, h.quote, h.extended, h.price_version, p.input_per_million,
             p.output_per_million, h.prompt_tokens, h.completion_tokens, t.search_cost, t.search_calls, t.fetch_calls,
             -- The database may have been stopped for months, or the clock may have jumped: an integer of milliseconds overflows
             -- after 25 days.
@@ -117,44 +125,18 @@ export async function deleteDeadNodes(database: Database): Promise<void> {
   ])
 }
 
-type OrphanRow = {
-  readonly id: RequestId
-  readonly partition: number
-  readonly account_id: string
-  readonly key_id: string
-  readonly quote: bigint
-  readonly extended: bigint
-  readonly price_version: string
-  readonly input_per_million: bigint | null
-  readonly output_per_million: bigint | null
-  readonly prompt_tokens: number | null
-  readonly completion_tokens: number | null
-  readonly search_cost: bigint
-  readonly search_calls: number
-  readonly fetch_calls: number
-  readonly age_ms: number
+type OrphanRow = Omit<OrphanedHold, 'prices' | 'checkpoint'> & {
+  readonly inputPerMillion: bigint | undefined
+  readonly outputPerMillion: bigint | undefined
+  readonly promptTokens: number | undefined
+  readonly completionTokens: number | undefined
 }
 
 function readOrphan(row: OrphanRow): OrphanedHold {
+  const { inputPerMillion, outputPerMillion, promptTokens, completionTokens, ...hold } = row
   return {
-    requestId: row.id,
-    partition: row.partition,
-    accountId: row.account_id,
-    keyId: row.key_id,
-    quote: row.quote,
-    extended: row.extended,
-    priceVersion: row.price_version,
-    prices:
-      row.input_per_million === null
-        ? undefined
-        : { inputPerMillion: row.input_per_million, outputPerMillion: row.output_per_million! },
-    checkpoint:
-      row.prompt_tokens === null
-        ? undefined
-        : { promptTokens: row.prompt_tokens, completionTokens: row.completion_tokens! },
-    searchCost: row.search_cost,
-    searchCalls: row.search_calls,
-    fetchCalls: row.fetch_calls,
-    ageMs: row.age_ms,
+    ...hold,
+    prices: inputPerMillion === undefined ? undefined : { inputPerMillion, outputPerMillion: outputPerMillion! },
+    checkpoint: promptTokens === undefined ? undefined : { promptTokens, completionTokens: completionTokens! },
   }
 }

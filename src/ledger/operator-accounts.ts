@@ -1,6 +1,7 @@
 import type { Database } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
 import { isUuid } from '../db/uuid.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import { type Usdc, zero } from '../money/usdc.ts'
 
 /** An account as the operator sees it. Amounts are current; `spend` covers the last 30 days. */
 export type OperatorAccount = {
@@ -40,38 +41,51 @@ const spendDays = 30
 export async function listOperatorAccounts(database: Database, query: AccountQuery): Promise<AccountPage> {
   const { text, isWallet, after, limit } = query
   const { condition, value } = await conditionOf(database, text.trim())
-  const rows = await database.query<AccountRow>(
-    `select a.partition, a.id, a.name, a.address, a.owner_address, a.wallet, a.gateway + a.credit - a.extended as available, a.held,
+  const rows = await rowsOf<AccountRow>(
+    database.query(
+      `select a.partition, a.id, a.name, a.address, a.owner_address, a.wallet, a.gateway + a.credit - a.extended as available, a.held,
             case when a.wallet is null then a.charged - a.given_back - a.paid else greatest(0, a.charged - a.given_back - a.paid) end as unsettled,
             a.suspended_at, a.suspended_reason, a.closed_at, a.created_at, to_json(a.created_at) #>> '{}' as created_text
        from accounts a
       where ${condition} ${isWallet === true ? 'and a.wallet is not null' : ''} and ($2::timestamptz is null or (a.created_at, a.id) < ($2, $3))
       order by a.created_at desc, a.id desc limit $4`,
-    [value ?? null, after?.createdAt ?? null, after?.id ?? null, limit + 1],
+      [value ?? null, after?.createdAt ?? null, after?.id ?? null, limit + 1],
+    ),
   )
   const shown = rows.slice(0, limit)
   const uses = await readUses(database, shown)
   const last = shown.at(-1)
   const hasMore = rows.length > limit && last !== undefined
   return {
-    accounts: shown.map((row) => read(row, uses.get(row.id))),
-    next: hasMore ? { createdAt: last.created_text, id: last.id } : undefined,
+    accounts: shown.map(({ partition: _, createdText: __, ...account }) => {
+      const { spend = zero, lastRequestAt } = uses.get(account.id) ?? {}
+      return { ...account, spend, lastRequestAt }
+    }),
+    next: hasMore ? { createdAt: last.createdText, id: last.id } : undefined,
   }
 }
 
-type Use = { readonly id: string; readonly spend: bigint; readonly last_request_at: Date | null }
+type AccountRow = Omit<OperatorAccount, 'spend' | 'lastRequestAt'> & {
+  readonly partition: number
+  /** With microseconds: a rounded cursor would repeat or skip accounts. */
+  readonly createdText: string
+}
+
+type Use = { readonly id: string; readonly spend: Usdc; readonly lastRequestAt: Date | undefined }
 
 /** In a query of its own: Citus joins no page of accounts to sums. */
 async function readUses(database: Database, accounts: readonly AccountRow[]): Promise<ReadonlyMap<string, Use>> {
   if (accounts.length === 0) return new Map()
-  const rows = await database.query<Use>(
-    `select k.account_id as id, max(k.last_used_at) as last_request_at,
+  const rows = await rowsOf<Use>(
+    database.query(
+      `select k.account_id as id, max(k.last_used_at) as last_request_at,
             coalesce((select sum(h.charged) from usage_hours h
                        where h.partition = k.partition and h.account_id = k.account_id
                          and h.hour >= date_trunc('hour', clock_timestamp()) - interval '${spendDays} days'), 0)::bigint as spend
        from api_keys k where k.partition = any ($1::smallint[]) and k.account_id = any ($2::uuid[])
       group by k.partition, k.account_id`,
-    [[...new Set(accounts.map(({ partition }) => partition))], accounts.map(({ id }) => id)],
+      [[...new Set(accounts.map(({ partition }) => partition))], accounts.map(({ id }) => id)],
+    ),
   )
   return new Map(rows.map((row) => [row.id, row]))
 }
@@ -96,41 +110,4 @@ async function conditionOf(database: Database, text: string): Promise<Condition>
     return { condition: byIds, value: found.map(({ id }) => id) }
   }
   return { condition: 'lower(a.name) like $1', value: `${lower.replace(/[\\%_]/g, '\\$&')}%` }
-}
-
-type AccountRow = {
-  readonly partition: number
-  readonly id: string
-  readonly name: string
-  readonly address: string | null
-  readonly owner_address: string | null
-  readonly wallet: string | null
-  readonly available: bigint
-  readonly held: bigint
-  readonly unsettled: bigint
-  readonly suspended_at: Date | null
-  readonly suspended_reason: string | null
-  readonly closed_at: Date | null
-  readonly created_at: Date
-  /** With microseconds: a rounded cursor would repeat or skip accounts. */
-  readonly created_text: string
-}
-
-function read(row: AccountRow, use: Use | undefined): OperatorAccount {
-  return {
-    id: row.id,
-    name: row.name,
-    address: row.address ?? undefined,
-    ownerAddress: row.owner_address ?? undefined,
-    wallet: row.wallet ?? undefined,
-    available: fromAtomic(row.available),
-    held: fromAtomic(row.held),
-    unsettled: fromAtomic(row.unsettled),
-    spend: fromAtomic(use?.spend ?? 0n),
-    suspendedAt: row.suspended_at ?? undefined,
-    suspendedReason: row.suspended_reason ?? undefined,
-    closedAt: row.closed_at ?? undefined,
-    createdAt: row.created_at,
-    lastRequestAt: use?.last_request_at ?? undefined,
-  }
 }

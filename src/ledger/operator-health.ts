@@ -1,5 +1,6 @@
 import type { Database } from '../db/database.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
+import type { Usdc } from '../money/usdc.ts'
 import { openWithdrawalStates, uncreditedSweepStates } from './states.ts'
 
 /** A node and the remaining time of its lease; below 0, the time since it expired. */
@@ -40,12 +41,14 @@ export const sweepSecondsMax = 300
 export async function readOperatorHealth(database: Database): Promise<OperatorHealth> {
   return database.transaction(
     async (connection) => {
-      const nodes = await connection.query<{ id: string; started_at: Date; lease_seconds: number }>(
-        `select id, started_at, greatest(-2147483648, extract(epoch from lease_until - clock_timestamp()))::float8 as lease_seconds
+      const nodes = await rowsOf<NodeState>(
+        connection.query(
+          `select id, started_at, greatest(-2147483648, extract(epoch from lease_until - clock_timestamp()))::float8 as lease_seconds
            from nodes where lease_until > '-infinity' order by lease_until desc, id limit 100`,
+        ),
       )
-      const [ledger] = await connection.query<{ frozen_at: Date | null; reason: string | null }>(
-        'select frozen_at, reason from ledger_state',
+      const ledger = await rowOf<{ readonly frozenAt: Date | undefined; readonly reason: string | undefined }>(
+        connection.query('select frozen_at, reason from ledger_state'),
       )
       const suspended = await connection.query<{ id: string; name: string; at: Date; reason: string }>(
         `select id, name, suspended_at as at, suspended_reason as reason from accounts
@@ -53,13 +56,13 @@ export async function readOperatorHealth(database: Database): Promise<OperatorHe
       )
       const older = (seconds: number) =>
         `created_at < clock_timestamp() - interval '${seconds} seconds' order by created_at limit ${shownMax}`
-      const stuck = async (query: string) => (await connection.query<StuckRow>(query)).map(readStuck)
-      const processMetrics = await connection.query<{ name: string; value: number; changed_at: Date }>(
-        'select name, value, changed_at from process_metrics order by name limit 100',
+      const stuck = (query: string) => rowsOf<StuckItem>(connection.query(query))
+      const processMetrics = await rowsOf<{ readonly name: string; readonly value: number; readonly at: Date }>(
+        connection.query('select name, value, changed_at as at from process_metrics order by name limit 100'),
       )
       return {
-        nodes: nodes.map((row) => ({ id: row.id, startedAt: row.started_at, leaseSeconds: row.lease_seconds })),
-        frozen: ledger?.frozen_at == null ? undefined : { at: ledger.frozen_at, reason: ledger.reason ?? '' },
+        nodes,
+        frozen: ledger?.frozenAt === undefined ? undefined : { at: ledger.frozenAt, reason: ledger.reason ?? '' },
         suspended,
         oldHolds: await stuck(
           `select id, account_id, 'held' as state, quote + extended as amount, created_at from holds
@@ -73,27 +76,9 @@ export async function readOperatorHealth(database: Database): Promise<OperatorHe
           `select id, account_id, state, amount, created_at from sweeps
             where state in ${uncreditedSweepStates} and ${older(sweepSecondsMax)}`,
         ),
-        processMetrics: new Map(processMetrics.map(({ name, value, changed_at }) => [name, { value, at: changed_at }])),
+        processMetrics: new Map(processMetrics.map(({ name, value, at }) => [name, { value, at }])),
       }
     },
     { isolation: 'repeatable read', readOnly: true },
   )
-}
-
-type StuckRow = {
-  readonly id: string
-  readonly account_id: string
-  readonly state: string
-  readonly amount: bigint
-  readonly created_at: Date
-}
-
-function readStuck(row: StuckRow): StuckItem {
-  return {
-    id: row.id,
-    accountId: row.account_id,
-    state: row.state,
-    amount: fromAtomic(row.amount),
-    createdAt: row.created_at,
-  }
 }

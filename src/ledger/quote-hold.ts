@@ -1,5 +1,6 @@
 import type { Database } from '../db/database.ts'
-import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
+import { rowOf } from '../db/rows.ts'
+import { type Usdc, zero } from '../money/usdc.ts'
 import type { HoldRefusal, HoldRefusalCode, Payer } from './hold-calls.ts'
 
 /** The ledger's current decision about a hold. Not binding: only a hold reserves money. */
@@ -19,32 +20,17 @@ export async function quoteHold(
   amount: Usdc,
   cap: Usdc,
 ): Promise<HoldQuote> {
-  const [row] = await database.queryPrepared<QuoteRow>(
-    'quote_hold',
-    'select decision, from_credit, spendable, in_flight, limit_left from quote_hold($1, $2, $3, $4, $5)',
-    [partition, accountId, keyId, amount, cap],
+  const row = await rowOf<Partial<Omit<HoldQuote, 'refusal'>> & { readonly decision: string }>(
+    database.queryPrepared(
+      'quote_hold',
+      'select decision, from_credit, spendable, in_flight, limit_left from quote_hold($1, $2, $3, $4, $5)',
+      [partition, accountId, keyId, amount, cap],
+    ),
   )
-  const { decision, from_credit, spendable, in_flight, limit_left } = row!
-  const numbers = {
-    fromCredit: amountOf(from_credit),
-    spendable: amountOf(spendable),
-    inFlight: amountOf(in_flight),
-    limitLeft: limit_left === null ? undefined : fromAtomic(limit_left),
-  }
+  const { decision, fromCredit = zero, spendable = zero, inFlight = zero, limitLeft } = row!
+  const numbers = { fromCredit, spendable, inFlight, limitLeft }
   return {
     ...numbers,
     refusal: decision === 'held' ? undefined : { ...numbers, code: decision as HoldRefusalCode },
   }
-}
-
-type QuoteRow = {
-  readonly decision: string
-  readonly from_credit: bigint | null
-  readonly spendable: bigint | null
-  readonly in_flight: bigint | null
-  readonly limit_left: bigint | null
-}
-
-function amountOf(atomic: bigint | null): Usdc {
-  return atomic === null ? zero : fromAtomic(atomic)
 }

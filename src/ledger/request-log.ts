@@ -1,5 +1,6 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { earliestRequestId, type RequestId } from './request-id.ts'
 import { type LedgerRequest, type RequestRow, readRequest, requestColumns, requestJoins } from './requests.ts'
@@ -62,14 +63,16 @@ export async function listRequests(
   const limit = page.limit + 1
   const lookedAt = others.length === 0 ? limit : lookedAtMax
   const partition = `$${values.length + 1}`
-  const rows = await database.query<RequestRow>(
-    `with page as materialized (
+  const rows = await rowsOf<RequestRow>(
+    database.query(
+      `with page as materialized (
        select r.id
          from (select * from request_log r where ${all(indexed)} order by r.id desc limit ${lookedAt}) r
         where ${all(others)} order by r.id desc limit ${limit})
      select ${requestColumns} from page join request_log r on r.partition = ${partition} and r.id = page.id ${requestJoins(partition)}
       order by r.id desc`,
-    [...values, account.partition],
+      [...values, account.partition],
+    ),
   )
   const shown = rows.slice(0, page.limit).map(readRequest)
   if (rows.length === limit) return { rows: shown, next: shown.at(-1)!.id }
@@ -119,78 +122,58 @@ export async function sumRequests(
 
 async function sumRows(database: Database, account: AccountRef, filter: RequestFilter): Promise<RequestTotals> {
   const { indexed, others, values } = conditionsOf(account, filter, undefined)
-  const [row] = await database.query<TotalsRow>(
-    `select ${sums},
+  const row = await rowOf<RequestTotals>(
+    database.query(
+      `select ${sums},
             (select r.id from request_log r where ${all(indexed)} order by r.id desc offset ${summedMax} limit 1) is null as complete
        from (select * from request_log r where ${all(indexed)} order by r.id desc limit ${summedMax}) r where ${all(others)}`,
-    values,
+      values,
+    ),
   )
-  return readTotals(row!)
+  return row!
 }
 
 /** Open requests are not in the hourly sums yet. */
 async function sumOpen(database: Database, account: AccountRef, filter: RequestFilter): Promise<RequestTotals> {
   const { indexed, others, values } = conditionsOf(account, filter, undefined)
-  const [row] = await database.query<TotalsRow>(
-    `select ${sums}, true as complete from request_log r where r.status = 'held' and ${all([...indexed, ...others])}`,
-    values,
+  const row = await rowOf<RequestTotals>(
+    database.query(
+      `select ${sums}, true as complete from request_log r where r.status = 'held' and ${all([...indexed, ...others])}`,
+      values,
+    ),
   )
-  return readTotals(row!)
+  return row!
 }
 
 async function sumHours(database: Database, account: AccountRef, filter: RequestFilter): Promise<RequestTotals> {
-  const [row] = await database.query<TotalsRow>(
-    `select coalesce(sum(succeeded + failed + cancelled), 0)::bigint as requests, coalesce(sum(refused), 0)::bigint as refused,
+  const row = await rowOf<RequestTotals>(
+    database.query(
+      `select coalesce(sum(succeeded + failed + cancelled), 0)::float8 as requests, coalesce(sum(refused), 0)::float8 as refused,
             coalesce(sum(charged), 0)::bigint as charged, coalesce(sum(quote), 0)::bigint as quote,
-            coalesce(sum(search_cost), 0)::bigint as search_cost, coalesce(sum(prompt_tokens), 0)::bigint as prompt_tokens,
-            coalesce(sum(completion_tokens), 0)::bigint as completion_tokens,
-            coalesce(sum(search_calls), 0)::bigint as search_calls, true as complete
+            coalesce(sum(search_cost), 0)::bigint as search, coalesce(sum(prompt_tokens), 0)::float8 as prompt_tokens,
+            coalesce(sum(completion_tokens), 0)::float8 as completion_tokens,
+            coalesce(sum(search_calls), 0)::float8 as search_calls, true as complete
        from usage_hours
       where partition = $1 and account_id = $2 and ($3::timestamptz is null or hour >= $3) and ($4::timestamptz is null or hour < $4)
         and ($5::text[] is null or model = any ($5)) and ($6::uuid[] is null or key_id = any ($6))`,
-    [
-      account.partition,
-      account.accountId,
-      filter.from ?? null,
-      filter.to ?? null,
-      filter.models ?? null,
-      filter.keyIds ?? null,
-    ],
+      [
+        account.partition,
+        account.accountId,
+        filter.from ?? null,
+        filter.to ?? null,
+        filter.models ?? null,
+        filter.keyIds ?? null,
+      ],
+    ),
   )
-  return readTotals(row!)
+  return row!
 }
 
-const sums = `count(*) filter (where r.status <> 'refused') as requests, count(*) filter (where r.status = 'refused') as refused,
+const sums = `(count(*) filter (where r.status <> 'refused'))::float8 as requests, (count(*) filter (where r.status = 'refused'))::float8 as refused,
   coalesce(sum(r.charged), 0)::bigint as charged,
-  coalesce(sum(r.quote), 0)::bigint as quote, coalesce(sum(r.search_cost), 0)::bigint as search_cost,
-  coalesce(sum(r.prompt_tokens), 0)::bigint as prompt_tokens,
-  coalesce(sum(r.completion_tokens), 0)::bigint as completion_tokens, coalesce(sum(r.search_calls), 0)::bigint as search_calls`
-
-type TotalsRow = {
-  readonly requests: bigint
-  readonly refused: bigint
-  readonly charged: bigint
-  readonly quote: bigint
-  readonly search_cost: bigint
-  readonly prompt_tokens: bigint
-  readonly completion_tokens: bigint
-  readonly search_calls: bigint
-  readonly complete: boolean
-}
-
-function readTotals(row: TotalsRow): RequestTotals {
-  return {
-    requests: Number(row.requests),
-    refused: Number(row.refused),
-    charged: fromAtomic(row.charged),
-    quote: fromAtomic(row.quote),
-    search: fromAtomic(row.search_cost),
-    promptTokens: Number(row.prompt_tokens),
-    completionTokens: Number(row.completion_tokens),
-    searchCalls: Number(row.search_calls),
-    complete: row.complete,
-  }
-}
+  coalesce(sum(r.quote), 0)::bigint as quote, coalesce(sum(r.search_cost), 0)::bigint as search,
+  coalesce(sum(r.prompt_tokens), 0)::float8 as prompt_tokens,
+  coalesce(sum(r.completion_tokens), 0)::float8 as completion_tokens, coalesce(sum(r.search_calls), 0)::float8 as search_calls`
 
 function add(a: RequestTotals, b: RequestTotals): RequestTotals {
   return {

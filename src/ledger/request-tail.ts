@@ -1,5 +1,6 @@
 import type { Database } from '../db/database.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import { rowsOf } from '../db/rows.ts'
+import type { Usdc } from '../money/usdc.ts'
 import { earliestRequestIdSql, partitionOf, type RequestId } from './request-id.ts'
 
 /** A row of the log, short enough for one line. */
@@ -8,14 +9,14 @@ export type LoggedRequest = {
   readonly status: string
   readonly createdAt: Date
   readonly accountId: string
-  readonly keyHint: string | null
-  readonly model: string | null
+  readonly keyHint: string | undefined
+  readonly model: string | undefined
   readonly stream: boolean
-  readonly errorCode: string | null
-  readonly promptTokens: number | null
-  readonly completionTokens: number | null
+  readonly errorCode: string | undefined
+  readonly promptTokens: number | undefined
+  readonly completionTokens: number | undefined
   readonly charged: Usdc
-  readonly totalMs: number | null
+  readonly totalMs: number | undefined
 }
 
 export type RequestCursor = {
@@ -37,63 +38,34 @@ export async function readRequestsSince(database: Database, question: TailQuesti
   const [bound] = await database.query<{ next: RequestId }>(
     `select ${earliestRequestIdSql(`clock_timestamp() - interval '${overlapSeconds} seconds'`)}::text as next`,
   )
-  const rows = await database.query<TailRow>(
-    `select ${columns}
+  const rows = await rowsOf<LoggedRequest>(
+    database.query(
+      `select ${columns}
        from generate_series(0, $1::int - 1) as p (partition)
       cross join lateral (select * from request_log x
                            where x.partition = p.partition and ($2::uuid is null or x.id >= $2)
                            order by x.id desc limit $3) r
        left join api_keys k on k.partition = r.partition and k.id = r.key_id
       order by r.id desc limit $3`,
-    [partitions, since, last],
+      [partitions, since, last],
+    ),
   )
-  return { rows: rows.map(readRow).reverse(), next: bound!.next }
+  return { rows: rows.reverse(), next: bound!.next }
 }
 
 export async function readRequestsById(
   database: Database,
   ids: readonly RequestId[],
 ): Promise<readonly LoggedRequest[]> {
-  const rows = await database.query<TailRow>(
-    `select ${columns} from unnest($1::uuid[], $2::int[]) as i (id, partition)
+  return rowsOf<LoggedRequest>(
+    database.query(
+      `select ${columns} from unnest($1::uuid[], $2::int[]) as i (id, partition)
        join request_log r on r.partition = i.partition and r.id = i.id
        left join api_keys k on k.partition = r.partition and k.id = r.key_id order by r.id`,
-    [ids, ids.map(partitionOf)],
+      [ids, ids.map(partitionOf)],
+    ),
   )
-  return rows.map(readRow)
 }
 
-const columns = `r.id, r.status, r.created_at, r.account_id, k.hint, r.model, r.stream, r.error_code, r.prompt_tokens,
+const columns = `r.id, r.status, r.created_at, r.account_id, k.hint as key_hint, r.model, r.stream, r.error_code, r.prompt_tokens,
   r.completion_tokens, r.charged, r.total_ms`
-
-type TailRow = {
-  readonly id: RequestId
-  readonly status: string
-  readonly created_at: Date
-  readonly account_id: string
-  readonly hint: string | null
-  readonly model: string | null
-  readonly stream: boolean
-  readonly error_code: string | null
-  readonly prompt_tokens: number | null
-  readonly completion_tokens: number | null
-  readonly charged: bigint
-  readonly total_ms: number | null
-}
-
-function readRow(row: TailRow): LoggedRequest {
-  return {
-    id: row.id,
-    status: row.status,
-    createdAt: row.created_at,
-    accountId: row.account_id,
-    keyHint: row.hint,
-    model: row.model,
-    stream: row.stream,
-    errorCode: row.error_code,
-    promptTokens: row.prompt_tokens,
-    completionTokens: row.completion_tokens,
-    charged: fromAtomic(row.charged),
-    totalMs: row.total_ms,
-  }
-}

@@ -1,7 +1,8 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { chunkRowsMax, deleteInChunks } from '../db/delete-in-chunks.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
+import type { Usdc } from '../money/usdc.ts'
 import { listPartitions } from './accounts.ts'
 import type { RequestUsage, ToolCallStatus } from './hold-calls.ts'
 import { partitionOf, type RequestId } from './request-id.ts'
@@ -81,11 +82,13 @@ export async function findRequest(
   accountId: string,
   id: RequestId,
 ): Promise<LedgerRequest | undefined> {
-  const [row] = await database.queryPrepared<RequestRow>(
-    'find_request',
-    `select ${requestColumns} from request_log r ${requestJoins('$1')}
+  const row = await rowOf<RequestRow>(
+    database.queryPrepared(
+      'find_request',
+      `select ${requestColumns} from request_log r ${requestJoins('$1')}
       where r.partition = $1 and r.id = $2 and r.account_id = $3`,
-    [partition, id, accountId],
+      [partition, id, accountId],
+    ),
   )
   return row === undefined ? undefined : readRequest(row)
 }
@@ -96,19 +99,23 @@ export async function findRequests(
   { partition, accountId }: AccountRef,
   ids: readonly RequestId[],
 ): Promise<readonly LedgerRequest[]> {
-  const rows = await database.query<RequestRow>(
-    `select ${requestColumns} from request_log r ${requestJoins('$1')}
+  const rows = await rowsOf<RequestRow>(
+    database.query(
+      `select ${requestColumns} from request_log r ${requestJoins('$1')}
       where r.partition = $1 and r.id = any ($2::uuid[]) and r.account_id = $3 order by r.id`,
-    [partition, ids, accountId],
+      [partition, ids, accountId],
+    ),
   )
   return rows.map(readRequest)
 }
 
 /** Any account's request. For the operator only. */
 export async function findAnyRequest(database: Database, id: RequestId): Promise<LedgerRequest | undefined> {
-  const [row] = await database.query<RequestRow>(
-    `select ${requestColumns} from request_log r ${requestJoins('$1')} where r.partition = $1 and r.id = $2`,
-    [partitionOf(id), id],
+  const row = await rowOf<RequestRow>(
+    database.query(
+      `select ${requestColumns} from request_log r ${requestJoins('$1')} where r.partition = $1 and r.id = $2`,
+      [partitionOf(id), id],
+    ),
   )
   return row === undefined ? undefined : readRequest(row)
 }
@@ -136,11 +143,14 @@ export async function deleteOldRefusals(database: Database, days: number): Promi
 }
 
 /** The columns of a `request_log r` row, with the joins they need. */
-export const requestColumns = `r.*, a.wallet is not null as is_prepaid, k.name as key_name, k.hint as key_hint,
+export const requestColumns = `r.id, r.status, r.created_at, r.ended_at, r.model, r.stream, r.max_tokens, r.quote, r.extended, r.from_credit,
+  r.authorized, r.voided, r.charged, r.search_cost, r.search_calls, r.fetch_calls, r.tool_calls, r.prompt_tokens, r.completion_tokens,
+  r.reasoning_tokens, r.cached_tokens, r.usage_source, r.finish_reason, r.error_code, r.first_token_ms, r.total_ms, r.entry, r.price_version,
+  r.account_id, a.wallet is not null as is_prepaid, k.id as key_id, k.name as key_name, k.hint as key_hint,
   p.input_per_million, p.output_per_million, p.search_per_call, g.given_back,
-  y.number as payment_number, y.epoch as payment_epoch, y.value as payment_value,
-  (y.last_entry - y.first_entry + 1)::int as payment_entries, y.state as payment_state, y.reason, y.batch, y.batch_position,
-  y.batch_size, y.tx_hash, y.changed_at`
+  y.number as payment_number, y.epoch::int as payment_epoch, y.value as payment_value,
+  (y.last_entry - y.first_entry + 1)::int as payment_entries, y.state as payment_state, y.reason as payment_reason, y.batch as payment_batch,
+  y.batch_position, y.batch_size, y.tx_hash, y.changed_at as payment_changed_at`
 /** `partition` is the parameter that has the partition of the rows, such as `$1`. */
 export const requestJoins = (partition: string) => `
   join accounts a on a.partition = ${partition} and a.id = r.account_id
@@ -152,129 +162,84 @@ export const requestJoins = (partition: string) => `
                       where x.partition = ${partition} and x.account_id = r.account_id and x.state <> 'failed' and x.first_entry <= r.entry
                       order by x.first_entry desc limit 1) y on y.last_entry >= r.entry`
 
-export type RequestRow = {
-  readonly id: RequestId
-  readonly account_id: string
-  readonly status: LedgerRequest['status']
-  readonly created_at: Date
-  readonly ended_at: Date | null
-  readonly model: string | null
-  readonly stream: boolean
-  readonly max_tokens: number | null
-  readonly key_id: string
-  readonly key_name: string
-  readonly key_hint: string
-  readonly quote: bigint
-  readonly extended: bigint
-  readonly from_credit: bigint
-  readonly authorized: bigint
-  readonly voided: boolean
-  readonly charged: bigint
-  readonly search_cost: bigint
-  readonly search_calls: number
-  readonly fetch_calls: number
-  readonly given_back: bigint
-  readonly entry: bigint | null
-  readonly tool_calls: Readonly<Record<string, Omit<RequestToolCall, 'number'>>> | null
-  readonly prompt_tokens: number | null
-  readonly completion_tokens: number | null
-  readonly reasoning_tokens: number | null
-  readonly cached_tokens: number | null
-  readonly usage_source: UsageSource | null
-  readonly price_version: string | null
-  readonly input_per_million: bigint | null
-  readonly output_per_million: bigint | null
-  readonly search_per_call: bigint | null
-  readonly finish_reason: string | null
-  readonly error_code: string | null
-  readonly first_token_ms: number | null
-  readonly total_ms: number | null
-  readonly payment_number: bigint | null
-  readonly payment_epoch: bigint | null
-  readonly payment_value: bigint | null
-  readonly payment_entries: number | null
-  readonly payment_state: PaymentState | null
-  readonly reason: string | null
-  readonly batch: bigint | null
-  readonly batch_position: number | null
-  readonly batch_size: number | null
-  readonly tx_hash: Buffer | null
-  readonly changed_at: Date | null
-  readonly is_prepaid: boolean
+export type RequestRow = Omit<LedgerRequest, 'key' | 'toolCalls' | 'usage' | 'price' | 'payment'> & {
+  readonly accountId: string
+  readonly keyId: string
+  readonly keyName: string
+  readonly keyHint: string
+  readonly toolCalls: Readonly<Record<string, Omit<RequestToolCall, 'number'>>> | undefined
+  readonly promptTokens: number | undefined
+  readonly completionTokens: number | undefined
+  readonly reasoningTokens: number | undefined
+  readonly cachedTokens: number | undefined
+  readonly usageSource: UsageSource | undefined
+  readonly priceVersion: string | undefined
+  readonly inputPerMillion: bigint | undefined
+  readonly outputPerMillion: bigint | undefined
+  readonly searchPerCall: bigint | undefined
+  readonly paymentNumber: bigint | undefined
+  readonly paymentEpoch: number | undefined
+  readonly paymentValue: bigint | undefined
+  readonly paymentEntries: number | undefined
+  readonly paymentState: PaymentState | undefined
+  readonly paymentReason: string | undefined
+  readonly paymentBatch: bigint | undefined
+  readonly batchPosition: number | undefined
+  readonly batchSize: number | undefined
+  readonly txHash: Buffer | undefined
+  readonly paymentChangedAt: Date | undefined
 }
 
 export function readRequest(row: RequestRow): LedgerRequest {
+  const { accountId, keyId, keyName, keyHint, toolCalls = {}, ...unusage } = row
+  const {
+    promptTokens = 0,
+    completionTokens = 0,
+    reasoningTokens = 0,
+    cachedTokens = 0,
+    usageSource,
+    ...unpriced
+  } = unusage
+  const { priceVersion, inputPerMillion, outputPerMillion, searchPerCall, ...unpaid } = unpriced
+  const { paymentNumber, paymentEpoch, paymentValue, paymentEntries, paymentState, ...rest } = unpaid
+  const { paymentReason, paymentBatch, batchPosition, batchSize, txHash, paymentChangedAt, ...request } = rest
   return {
-    id: row.id,
-    status: row.status,
-    createdAt: row.created_at,
-    endedAt: row.ended_at ?? undefined,
-    model: row.model ?? undefined,
-    stream: row.stream,
-    maxTokens: row.max_tokens ?? undefined,
-    key: { id: row.key_id, name: row.key_name, hint: row.key_hint },
-    quote: fromAtomic(row.quote),
-    extended: fromAtomic(row.extended),
-    fromCredit: fromAtomic(row.from_credit),
-    authorized: fromAtomic(row.authorized),
-    voided: row.voided,
-    charged: fromAtomic(row.charged),
-    givenBack: fromAtomic(row.given_back),
-    searchCost: fromAtomic(row.search_cost),
-    searchCalls: row.search_calls,
-    fetchCalls: row.fetch_calls,
-    toolCalls: Object.entries(row.tool_calls ?? {})
+    ...request,
+    key: { id: keyId, name: keyName, hint: keyHint },
+    toolCalls: Object.entries(toolCalls)
       .map(([number, { kind, status, results }]) => ({ number: Number(number), kind, status, results }))
       .sort((one, other) => one.number - other.number),
-    usage: readUsage(row),
-    price: readPrice(row),
-    finishReason: row.finish_reason ?? undefined,
-    errorCode: row.error_code ?? undefined,
-    firstTokenMs: row.first_token_ms ?? undefined,
-    totalMs: row.total_ms ?? undefined,
-    entry: row.entry ?? undefined,
-    payment: readPayment(row),
-    isPrepaid: row.is_prepaid,
-  }
-}
-
-function readPayment(row: RequestRow): RequestPayment | undefined {
-  if (row.payment_number === null) return undefined
-  return {
-    number: row.payment_number,
-    epoch: Number(row.payment_epoch),
-    accountId: row.account_id,
-    value: row.payment_value!,
-    entries: row.payment_entries!,
-    state: row.payment_state!,
-    reason: row.reason ?? undefined,
-    batch: row.batch ?? undefined,
-    place:
-      row.batch_position === null || row.batch_size === null
+    usage:
+      usageSource === undefined
         ? undefined
-        : { position: row.batch_position, size: row.batch_size },
-    txHash: row.tx_hash ?? undefined,
-    changedAt: row.changed_at!,
-  }
-}
-
-function readUsage(row: RequestRow): RequestUsage | undefined {
-  if (row.usage_source === null) return undefined
-  return {
-    promptTokens: row.prompt_tokens ?? 0,
-    completionTokens: row.completion_tokens ?? 0,
-    reasoningTokens: row.reasoning_tokens ?? 0,
-    cachedTokens: row.cached_tokens ?? 0,
-    source: row.usage_source,
-  }
-}
-
-function readPrice(row: RequestRow): RequestPrice | undefined {
-  if (row.price_version === null || row.input_per_million === null) return undefined
-  return {
-    version: row.price_version,
-    inputPerMillion: row.input_per_million,
-    outputPerMillion: row.output_per_million!,
-    searchPerCall: row.search_per_call!,
+        : { promptTokens, completionTokens, reasoningTokens, cachedTokens, source: usageSource },
+    price:
+      priceVersion === undefined || inputPerMillion === undefined
+        ? undefined
+        : {
+            version: priceVersion,
+            inputPerMillion,
+            outputPerMillion: outputPerMillion!,
+            searchPerCall: searchPerCall!,
+          },
+    payment:
+      paymentNumber === undefined
+        ? undefined
+        : {
+            number: paymentNumber,
+            epoch: paymentEpoch!,
+            accountId,
+            value: paymentValue!,
+            entries: paymentEntries!,
+            state: paymentState!,
+            reason: paymentReason,
+            batch: paymentBatch,
+            place:
+              batchPosition === undefined || batchSize === undefined
+                ? undefined
+                : { position: batchPosition, size: batchSize },
+            txHash,
+            changedAt: paymentChangedAt!,
+          },
   }
 }

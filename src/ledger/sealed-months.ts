@@ -1,6 +1,7 @@
 import type { Connection, Database } from '../db/database.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { OperatorError, ServiceError } from '../errors.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Usdc } from '../money/usdc.ts'
 import { firstDay, type Month } from './month.ts'
 import { type RequestId, timeOf } from './request-id.ts'
 
@@ -22,45 +23,25 @@ export const firstUnsealedId = `(select coalesce(first_request_id((max(m.month) 
 
 /** Oldest first. */
 export async function listSealedMonths(connection: Connection): Promise<readonly SealedMonth[]> {
-  const rows = await connection.query<SealedRow>(`select ${sealedColumns} from sealed_months m order by m.month`)
-  return rows.map(readSealed)
+  return rowsOf<SealedMonth>(connection.query(`select ${sealedColumns} from sealed_months m order by m.month`))
 }
 
 export async function findSealedMonth(connection: Connection, month: Month): Promise<SealedMonth | undefined> {
-  const [row] = await connection.query<SealedRow>(`select ${sealedColumns} from sealed_months m where m.month = $1`, [
-    firstDay(month),
-  ])
-  return row && readSealed(row)
+  return rowOf<SealedMonth>(
+    connection.query(`select ${sealedColumns} from sealed_months m where m.month = $1`, [firstDay(month)]),
+  )
 }
 
-const sealedColumns = `to_char(m.month, 'YYYY-MM') as month, m.requests, m.charged, m.root, m.sealed_at, m.dropped_at`
-
-type SealedRow = {
-  readonly month: Month
-  readonly requests: bigint
-  readonly charged: bigint
-  readonly root: Buffer
-  readonly sealed_at: Date
-  readonly dropped_at: Date | null
-}
-
-function readSealed(row: SealedRow): SealedMonth {
-  return {
-    month: row.month,
-    requests: Number(row.requests),
-    charged: fromAtomic(row.charged),
-    root: row.root,
-    sealedAt: row.sealed_at,
-    droppedAt: row.dropped_at ?? undefined,
-  }
-}
+const sealedColumns = `to_char(m.month, 'YYYY-MM') as month, m.requests::float8 as requests, m.charged, m.root, m.sealed_at, m.dropped_at`
 
 /** Requests before this instant are archived; undefined when none are. Months are dropped in order. */
 export async function readArchivedBefore(connection: Connection): Promise<Date | undefined> {
-  const [row] = await connection.query<{ before: Date | null }>(
-    `select (max(m.month) + interval '1 month') at time zone 'UTC' as before from sealed_months m where m.dropped_at is not null`,
+  const row = await rowOf<{ readonly before: Date | undefined }>(
+    connection.query(
+      `select (max(m.month) + interval '1 month') at time zone 'UTC' as before from sealed_months m where m.dropped_at is not null`,
+    ),
   )
-  return row!.before ?? undefined
+  return row!.before
 }
 
 /** Throws when the request belongs to an archived month. Called when a request was not found. */
@@ -104,15 +85,16 @@ export async function findLastArchivedPayment(
   database: Database,
   { partition, accountId }: { readonly partition: number; readonly accountId: string },
 ): Promise<{ readonly number: bigint; readonly lastEntry: bigint; readonly root: Buffer } | undefined> {
-  const [row] = await database.query<{ number: bigint; lastEntry: bigint; root: Buffer }>(
-    `select p.number, p.last_entry as "lastEntry", p.root
+  return rowOf<{ readonly number: bigint; readonly lastEntry: bigint; readonly root: Buffer }>(
+    database.query(
+      `select p.number, p.last_entry, p.root
        from sealed_payments s
        join sealed_months m on m.month = s.month and m.dropped_at is not null
        join payments p on p.partition = s.partition and p.account_id = s.account_id and p.number = s.number
       where s.partition = $1 and s.account_id = $2 order by p.number desc limit 1`,
-    [partition, accountId],
+      [partition, accountId],
+    ),
   )
-  return row
 }
 
 /** Why a month cannot be sealed, exported or dropped. */

@@ -1,5 +1,6 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
 export const statementKinds = [
@@ -87,25 +88,18 @@ async function readKeys(
   from: Date,
   to: Date,
 ): Promise<readonly KeyLine[]> {
-  const rows = await connection.query<KeyLineRow>(
-    `select u.key_id, k.name, k.hint, u.requests, u.searches, u.inference, u.search
-       from (select key_id, sum(succeeded + failed + cancelled)::bigint as requests, sum(search_calls)::bigint as searches,
+  return rowsOf<KeyLine>(
+    connection.query(
+      `select u.key_id, k.name, k.hint, u.requests, u.searches, u.inference, u.search
+       from (select key_id, sum(succeeded + failed + cancelled)::float8 as requests, sum(search_calls)::float8 as searches,
                     sum(search_cost - charged)::bigint as inference, -sum(search_cost)::bigint as search
                from usage_hours where partition = $1 and account_id = $2 and hour >= $3 and hour < $4 group by key_id) u
        join api_keys k on k.partition = $1 and k.id = u.key_id
       where u.requests > 0 or u.inference <> 0 or u.search <> 0
       order by u.inference + u.search, k.created_at, u.key_id`,
-    [partition, accountId, from, to],
+      [partition, accountId, from, to],
+    ),
   )
-  return rows.map((row) => ({
-    keyId: row.key_id,
-    name: row.name,
-    hint: row.hint,
-    requests: Number(row.requests),
-    searches: Number(row.searches),
-    inference: fromAtomic(row.inference),
-    search: fromAtomic(row.search),
-  }))
 }
 
 async function readMovements(
@@ -114,16 +108,18 @@ async function readMovements(
   from: Date,
   to: Date,
 ): Promise<Omit<Statement, 'keys'>> {
-  const rows = await connection.query<MovementRow>(
-    `with m as (${movements}), a as (select gateway + credit + held as total, created_at from accounts where partition = $1 and id = $2)
+  const rows = await rowsOf<Movement>(
+    connection.query(
+      `with m as (${movements}), a as (select gateway + credit + held as total, created_at from accounts where partition = $1 and id = $2)
      select m.kind, m.model, coalesce(sum(m.times) filter (where m.at >= $3 and m.at < $4), 0)::bigint as times,
             coalesce(sum(m.amount) filter (where m.at < $3), 0)::bigint as before,
             coalesce(sum(m.amount) filter (where m.at >= $3 and m.at < $4), 0)::bigint as during,
             coalesce(sum(m.amount) filter (where m.at >= $4), 0)::bigint as after, a.total, a.created_at as opened_at
        from a left join m on true group by m.kind, m.model, a.total, a.created_at order by m.model`,
-    [partition, accountId, from, to],
+      [partition, accountId, from, to],
+    ),
   )
-  const sum = (read: (row: MovementRow) => bigint) => rows.reduce((total, row) => total + read(row), 0n)
+  const sum = (read: (row: Movement) => bigint) => rows.reduce((total, row) => total + read(row), 0n)
   const opening = sum(({ before }) => before)
   const closing = rows[0]!.total - sum(({ after }) => after)
   return {
@@ -141,28 +137,18 @@ async function readMovements(
         })),
     ),
     addsUp: opening + sum(({ during }) => during) === closing,
-    openedAt: rows[0]!.opened_at,
+    openedAt: rows[0]!.openedAt,
   }
 }
 
-type KeyLineRow = {
-  readonly key_id: string
-  readonly name: string
-  readonly hint: string
-  readonly requests: bigint
-  readonly searches: bigint
-  readonly inference: bigint
-  readonly search: bigint
-}
-
-type MovementRow = {
-  /** Null when there was never any movement. */
-  readonly kind: StatementKind | null
-  readonly model: string | null
+type Movement = {
+  /** Undefined when there was never any movement. */
+  readonly kind: StatementKind | undefined
+  readonly model: string | undefined
   readonly times: bigint
   readonly before: bigint
   readonly during: bigint
   readonly after: bigint
   readonly total: bigint
-  readonly opened_at: Date
+  readonly openedAt: Date
 }

@@ -1,5 +1,6 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
 import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
 import { earliestRequestId } from './request-id.ts'
 
@@ -75,8 +76,9 @@ export async function readUsage(
 ): Promise<readonly UsageStep[]> {
   const { from, to, granularity, models, keyIds } = question
   const group = { none: "''", model: 'u.model', key: 'u.key_id::text' }[groupBy]
-  const rows = await database.query<StepRow>(
-    `with steps as materialized (
+  const rows = await rowsOf<StepRow>(
+    database.query(
+      `with steps as materialized (
        select date_trunc($3, u.hour, 'UTC') as start, ${group} as group_name, ${sums}
          from (${granularity === 'minute' ? minutes : hours}) u
         where ($6::text[] is null or u.model = any ($6)) and ($7::uuid[] is null or u.key_id = any ($7))
@@ -84,21 +86,29 @@ export async function readUsage(
      largest as (
        select u.group_name from steps u group by 1
         order by sum(u.charged) desc, sum(u.succeeded + u.failed + u.cancelled + u.refused) desc, 1 limit ${groupsMax})
-     select u.start, coalesce(l.group_name, '${otherGroup}') as group_name, ${sums}
+     select u.start, coalesce(l.group_name, '${otherGroup}') as group_name, ${shownSums}
        from steps u left join largest l on l.group_name = u.group_name
       group by 1, 2 order by 1, 2`,
-    [
-      account.partition,
-      account.accountId,
-      granularity,
-      from,
-      to,
-      models ?? null,
-      keyIds ?? null,
-      ...(granularity === 'minute' ? idBounds(question) : []),
-    ],
+      [
+        account.partition,
+        account.accountId,
+        granularity,
+        from,
+        to,
+        models ?? null,
+        keyIds ?? null,
+        ...(granularity === 'minute' ? idBounds(question) : []),
+      ],
+    ),
   )
-  return rows.map((row) => ({ start: row.start, group: row.group_name, measures: readMeasures(row) }))
+  return rows.map(({ start, groupName, ...measures }) => ({ start, group: groupName, measures }))
+}
+
+export type UnsuccessfulCharges = {
+  readonly start: Date
+  readonly status: string
+  readonly charged: Usdc
+  readonly quote: Usdc
 }
 
 /** The charges of failed and cancelled requests, by step: the hourly sums have only their counts. */
@@ -106,20 +116,21 @@ export async function readUnsuccessfulCharges(
   database: Database,
   account: AccountRef,
   question: UsageQuestion,
-): Promise<readonly { readonly start: Date; readonly status: string; readonly charged: Usdc; readonly quote: Usdc }[]> {
+): Promise<readonly UnsuccessfulCharges[]> {
   const { from, to, granularity, models, keyIds } = question
-  const rows = await database.query<{ start: Date; status: string; charged: bigint; quote: bigint }>(
-    `select date_bin($2, r.created_at, '2000-01-01T00:00:00Z') as start, r.status,
+  return rowsOf<UnsuccessfulCharges>(
+    database.query(
+      `select date_bin($2, r.created_at, '2000-01-01T00:00:00Z') as start, r.status,
             sum(r.charged)::bigint as charged, sum(r.quote)::bigint as quote
        from requests r
       where r.account_id = $1 and r.status <> 'succeeded' and r.status <> 'refused'
         and r.id >= $7 and r.id < $8 and r.created_at >= $3 and r.created_at < $4
         and ($5::text[] is null or r.model = any ($5)) and ($6::uuid[] is null or r.key_id = any ($6))
       group by 1, 2`,
-    // Steps of equal length need no calendar arithmetic, which is slow over a quarter of a million rows.
-    [account.accountId, `1 ${granularity}`, from, to, models ?? null, keyIds ?? null, ...idBounds(question)],
+      // Steps of equal length need no calendar arithmetic, which is slow over a quarter of a million rows.
+      [account.accountId, `1 ${granularity}`, from, to, models ?? null, keyIds ?? null, ...idBounds(question)],
+    ),
   )
-  return rows.map((row) => ({ ...row, charged: fromAtomic(row.charged), quote: fromAtomic(row.quote) }))
 }
 
 /**
@@ -150,8 +161,9 @@ export async function readLatency(
   const steps = Math.max(1, Math.round((to.getTime() - from.getTime()) / stepMs))
   const starts = Array.from({ length: steps }, (_, index) => new Date(from.getTime() + index * stepMs))
   const group = { none: "''", model: "coalesce(r.model, '')", key: 'r.key_id::text', status: 'r.status' }[groupBy]
-  const rows = await database.query<LatencyRow>(
-    `with sample as materialized (
+  return rowsOf<Latency>(
+    database.query(
+      `with sample as materialized (
        select b.start, r.group_name, r.total_ms, r.first_token_ms
          from unnest($2::timestamptz[], $3::uuid[], $4::uuid[]) as b (start, first_id, last_id)
          cross join lateral (
@@ -160,47 +172,42 @@ export async function readLatency(
               and r.status <> 'refused' and r.total_ms is not null and r.error_code is distinct from 'interrupted'
               and ($5::text[] is null or r.model = any ($5)) and ($6::uuid[] is null or r.key_id = any ($6))
             order by r.id desc limit $7) r)
-     select start, group_name, count(*)::int as requests,
-            percentile_disc(0.5) within group (order by total_ms) as total_p50,
-            percentile_disc(0.95) within group (order by total_ms) as total_p95,
-            percentile_disc(0.5) within group (order by first_token_ms) as first_p50,
-            percentile_disc(0.95) within group (order by first_token_ms) as first_p95
+     select start, group_name as "group", count(*)::int as requests,
+            percentile_disc(0.5) within group (order by total_ms) as total_ms_p50,
+            percentile_disc(0.95) within group (order by total_ms) as total_ms_p95,
+            percentile_disc(0.5) within group (order by first_token_ms) as first_token_ms_p50,
+            percentile_disc(0.95) within group (order by first_token_ms) as first_token_ms_p95
        from sample group by grouping sets ((start, group_name), (start), (group_name), ())`,
-    [
-      account.accountId,
-      starts,
-      starts.map((start) => earliestRequestId(start.getTime())),
-      starts.map((start) => earliestRequestId(start.getTime() + stepMs)),
-      models ?? null,
-      keyIds ?? null,
-      Math.ceil(sampledMax / steps),
-    ],
+      [
+        account.accountId,
+        starts,
+        starts.map((start) => earliestRequestId(start.getTime())),
+        starts.map((start) => earliestRequestId(start.getTime() + stepMs)),
+        models ?? null,
+        keyIds ?? null,
+        Math.ceil(sampledMax / steps),
+      ],
+    ),
   )
-  return rows.map((row) => ({
-    start: row.start ?? undefined,
-    group: row.group_name ?? undefined,
-    requests: row.requests,
-    totalMsP50: row.total_p50 ?? undefined,
-    totalMsP95: row.total_p95 ?? undefined,
-    firstTokenMsP50: row.first_p50 ?? undefined,
-    firstTokenMsP95: row.first_p95 ?? undefined,
-  }))
 }
+
+type RefusalCount = { readonly code: string; readonly count: number; readonly lastAt: Date }
 
 /** How often a key's requests were refused, and why, newest reason first. */
 export async function readRefusals(
   database: Database,
   account: AccountRef,
   keyId: string,
-): Promise<readonly { readonly code: string; readonly count: number; readonly lastAt: Date }[]> {
-  const rows = await database.query<{ code: string; count: number; last_at: Date }>(
-    `select coalesce(error_code, 'unknown') as code, count(*)::int as count, max(created_at) as last_at
+): Promise<readonly RefusalCount[]> {
+  return rowsOf<RefusalCount>(
+    database.query(
+      `select coalesce(error_code, 'unknown') as code, count(*)::int as count, max(created_at) as last_at
        from (select error_code, created_at from requests
               where key_id = $1 and account_id = $2 and status = 'refused' order by id desc limit ${refusalsMax}) r
       group by 1 order by last_at desc`,
-    [keyId, account.accountId],
+      [keyId, account.accountId],
+    ),
   )
-  return rows.map((row) => ({ code: row.code, count: row.count, lastAt: row.last_at }))
 }
 
 // The newest only: more would take a quarter of a second and add nothing.
@@ -224,10 +231,8 @@ const minutes = `select r.created_at as hour, r.key_id, coalesce(r.model, '') as
   from requests r where r.partition + 0 = $1 and r.account_id = $2 and r.id >= $8 and r.id < $9
    and r.created_at >= $4 and r.created_at < $5`
 
-const sums = [
-  'charged',
-  'search_cost',
-  'quote',
+const amounts = ['charged', 'search_cost', 'quote']
+const counts = [
   'succeeded',
   'failed',
   'cancelled',
@@ -242,41 +247,14 @@ const sums = [
   'first_token_ms',
   'total_ms',
 ]
-  .map((name) => `coalesce(sum(u.${name}), 0)::bigint as ${name}`)
-  .join(', ')
+/** Of all steps, and again of the small groups among them. */
+const sums = [...amounts, ...counts].map((name) => `coalesce(sum(u.${name}), 0)::bigint as ${name}`).join(', ')
+const shownSums = [
+  ...amounts.map((name) => `coalesce(sum(u.${name}), 0)::bigint as ${name === 'search_cost' ? 'search' : name}`),
+  ...counts.map((name) => `coalesce(sum(u.${name}), 0)::float8 as ${name}`),
+].join(', ')
 
-type StepRow = { readonly start: Date; readonly group_name: string } & { readonly [sum: string]: bigint }
-
-type LatencyRow = {
-  readonly start: Date | null
-  readonly group_name: string | null
-  readonly requests: number
-  readonly total_p50: number | null
-  readonly total_p95: number | null
-  readonly first_p50: number | null
-  readonly first_p95: number | null
-}
-
-function readMeasures(row: StepRow): Measures {
-  return {
-    charged: fromAtomic(row.charged!),
-    search: fromAtomic(row.search_cost!),
-    quote: fromAtomic(row.quote!),
-    succeeded: Number(row.succeeded),
-    failed: Number(row.failed),
-    cancelled: Number(row.cancelled),
-    refused: Number(row.refused),
-    promptTokens: Number(row.prompt_tokens),
-    completionTokens: Number(row.completion_tokens),
-    reasoningTokens: Number(row.reasoning_tokens),
-    cachedTokens: Number(row.cached_tokens),
-    searchCalls: Number(row.search_calls),
-    fetchCalls: Number(row.fetch_calls),
-    timed: Number(row.timed),
-    firstTokenMs: Number(row.first_token_ms),
-    totalMs: Number(row.total_ms),
-  }
-}
+type StepRow = Measures & { readonly start: Date; readonly groupName: string }
 
 /** The sum of two periods that do not overlap. */
 export function addMeasures(a: Measures, b: Measures): Measures {

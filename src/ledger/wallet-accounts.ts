@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { derivedId, walletAccountId } from '../db/derived-id.ts'
+import { rowOf } from '../db/rows.ts'
 import type { Payer } from './hold-calls.ts'
 
 /** A wallet that pays per request over x402, and its account, which exists from the first accepted payment on. */
@@ -38,14 +39,16 @@ function keyIdOf(address: string): string {
 }
 
 export async function findWallet(connection: Connection, address: string, partitions: number): Promise<X402Wallet> {
-  const [row] = await connection.queryPrepared<WalletRow>(
-    'find_x402_wallet',
-    `select w.partition, w.account_id, w.key_id, a.id is not null as is_known
+  const row = await rowOf<Pick<X402Wallet, 'partition' | 'accountId' | 'keyId' | 'isKnown'>>(
+    connection.queryPrepared(
+      'find_x402_wallet',
+      `select w.partition, w.account_id, w.key_id, a.id is not null as is_known
        from x402_wallets w left join accounts a on a.partition = w.partition and a.id = w.account_id where w.address = $1`,
-    [address],
+      [address],
+    ),
   )
   if (row === undefined) return newWallet(address, partitions)
-  return { address, partition: row.partition, accountId: row.account_id, keyId: row.key_id, isKnown: row.is_known }
+  return { address, ...row }
 }
 
 /**
@@ -60,11 +63,4 @@ export async function registerWallet(database: Database, wallet: X402Wallet): Pr
   )
   const { partition } = await findWallet(database, wallet.address, 1)
   if (partition !== wallet.partition) throw new Error(`wallet ${wallet.address} is in partition ${partition}`)
-}
-
-type WalletRow = {
-  readonly partition: number
-  readonly account_id: string
-  readonly key_id: string
-  readonly is_known: boolean
 }

@@ -1,5 +1,6 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
+import { rowsOf } from '../db/rows.ts'
 import { parseRequestId, type RequestId } from './request-id.ts'
 
 /** How long events are written after the last renewal: time for a browser to reconnect, and for a node to survive a failover. */
@@ -24,12 +25,14 @@ export async function watchAccounts(database: Database, accounts: readonly Accou
   for (const [partition, of] of Map.groupBy(accounts, (account) => account.partition)) {
     for (let first = 0; first < of.length; first += lockedTogether) {
       const ids = of.slice(first, first + lockedTogether).map(({ accountId }) => accountId)
-      const rows = await database.query<{ account_id: string; last_event: bigint; watched_from: bigint }>(
-        'select account_id, last_event, watched_from from watch_accounts($1, $2::uuid[], $3)',
-        [partition, ids, watchSeconds],
+      const rows = await rowsOf<Watch>(
+        database.query('select account_id, last_event, watched_from from watch_accounts($1, $2::uuid[], $3)', [
+          partition,
+          ids,
+          watchSeconds,
+        ]),
       )
-      for (const row of rows)
-        watches.push({ accountId: row.account_id, lastEvent: row.last_event, watchedFrom: row.watched_from })
+      watches.push(...rows)
     }
   }
   return watches
@@ -93,11 +96,13 @@ export async function readNewestEvents(
   { partition, accountId }: AccountRef,
   { after, to, limit }: EventRange,
 ): Promise<readonly ListedEvent[]> {
-  const rows = await database.queryPrepared<EventRow>(
-    'read_newest_events',
-    `select id, type, data ->> 'id' as object_id, data -> 'ids' as ids, (data ->> 'count')::int as count from events
+  const rows = await rowsOf<EventRow>(
+    database.queryPrepared(
+      'read_newest_events',
+      `select id, type, data ->> 'id' as object_id, data -> 'ids' as ids, (data ->> 'count')::int as count from events
       where partition = $1 and account_id = $2 and number > $3 and number <= $4 order by number desc limit $5`,
-    [partition, accountId, after, to, limit],
+      [partition, accountId, after, to, limit],
+    ),
   )
   return rows.map(readEvent).reverse()
 }
@@ -105,12 +110,12 @@ export async function readNewestEvents(
 type EventRow = {
   readonly id: string
   readonly type: string
-  readonly object_id: string | null
-  readonly ids: readonly RequestId[] | null
-  readonly count: number | null
+  readonly objectId: string | undefined
+  readonly ids: readonly RequestId[] | undefined
+  readonly count: number | undefined
 }
 
-function readEvent({ id, type, object_id: objectId, ids, count }: EventRow): ListedEvent {
+function readEvent({ id, type, objectId, ids, count }: EventRow): ListedEvent {
   if (type.startsWith('requests.')) return { type, requestIds: ids!, requests: count! }
   if (type === 'request.ended') return { type, requestIds: [id as RequestId], requests: 1 }
   const requestIds = type.startsWith('request.') ? [parseRequestId(objectId!)!] : []

@@ -1,17 +1,17 @@
 import { readClock } from '../db/clock.ts'
 import type { Database } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { Shares } from '../fairness/shares.ts'
 import { eventsKeptMax, eventsPerAccountMax } from '../ledger/events.ts'
 import type { Failpoint, WebhookFailpointName } from '../process/failpoints.ts'
 import type { SafePost } from '../tools/safe-post.ts'
 import {
+  type Delivery,
   type DeliveryAttempt,
-  type DeliveryRow,
   deliveriesPerEndpointMax,
   deliveryColumns,
   formatEventId,
-  readDelivery,
   renderBody,
   type WebhookEvent,
 } from './deliveries.ts'
@@ -127,12 +127,10 @@ export class Deliverer {
   }
 
   async #findDue(): Promise<readonly { readonly endpoint: WebhookEndpoint; readonly lane: Lane }[]> {
-    const rows = await this.#options.database.queryPrepared<EndpointRow & { lane: Lane }>(
-      'find_due_webhooks',
-      findDue,
-      [[...this.#turns.keys()], candidatesMax],
+    const rows = await rowsOf<EndpointRow & { lane: Lane }>(
+      this.#options.database.queryPrepared('find_due_webhooks', findDue, [[...this.#turns.keys()], candidatesMax]),
     )
-    return rows.map((row) => ({ endpoint: readEndpoint(row), lane: row.lane }))
+    return rows.map(({ lane, ...row }) => ({ endpoint: readEndpoint(row), lane }))
   }
 
   async #turn(endpoint: WebhookEndpoint): Promise<void> {
@@ -151,38 +149,41 @@ export class Deliverer {
   /** First a retry that is due, then the next event. The endpoint is read again each time: it may have been changed. */
   async #next({ partition, accountId, id }: WebhookEndpoint, isFirst: boolean): Promise<Next | 'behind' | undefined> {
     const { database } = this.#options
-    const [row] = await database.queryPrepared<EndpointRow & { sent_to: bigint; events: bigint; waiting: bigint }>(
-      'find_webhook_endpoint',
-      `select ${endpointColumns}, e.sent_to, a.events,
+    const row = await rowOf<EndpointRow & EndpointProgress>(
+      database.queryPrepared(
+        'find_webhook_endpoint',
+        `select ${endpointColumns}, e.sent_to, a.events,
               (select count(*) from webhook_deliveries d where d.partition = $1 and d.endpoint_id = $2 and d.state = 'waiting') as waiting
          from webhook_endpoints e join accounts a on a.partition = $1 and a.id = e.account_id
         where e.partition = $1 and e.id = $2 and e.disabled_at is null`,
-      [partition, id],
+        [partition, id],
+      ),
     )
     if (row === undefined) return undefined
-    const endpoint = readEndpoint(row)
+    const { sentTo, events, waiting: waitingCount, ...stored } = row
+    const endpoint = readEndpoint(stored)
     // Checked before retries: an endpoint that always fails would never reach this check.
-    if (isFirst && (await this.#isBehind(endpoint, { after: row.sent_to, to: row.events }))) return 'behind'
-    const [waiting] = await database.queryPrepared<DeliveryRow>(
-      'find_waiting_webhook',
-      `select ${deliveryColumns} from webhook_deliveries
+    if (isFirst && (await this.#isBehind(endpoint, { after: sentTo, to: events }))) return 'behind'
+    const waiting = await rowOf<Delivery>(
+      database.queryPrepared(
+        'find_waiting_webhook',
+        `select ${deliveryColumns} from webhook_deliveries
         where partition = $1 and endpoint_id = $2 and state = 'waiting' and due_at <= now() order by due_at, event_id limit 1`,
-      [partition, id],
+        [partition, id],
+      ),
     )
-    if (waiting !== undefined) return { endpoint, event: readDelivery(waiting), attempts: waiting.attempts }
-    if (row.waiting >= BigInt(deliveriesPerEndpointMax)) return this.#pause(endpoint, undefined)
-    const [event] = await database.queryPrepared<EventRow>('find_next_webhook_event', findNextEvent, [
-      partition,
-      accountId,
-      row.sent_to,
-      row.events,
-      row.types,
-    ])
-    if (event !== undefined) {
-      const { id: eventId, number, type, data, created_at: eventAt } = event
-      return { endpoint, event: { eventId, number, type, data, eventAt }, attempts: [] }
-    }
-    return this.#pause(endpoint, row.events)
+    if (waiting !== undefined) return { endpoint, event: waiting, attempts: waiting.attempts }
+    if (waitingCount >= BigInt(deliveriesPerEndpointMax)) return this.#pause(endpoint, undefined)
+    const event = await rowOf<WebhookEvent>(
+      database.queryPrepared('find_next_webhook_event', findNextEvent, [
+        partition,
+        accountId,
+        sentTo,
+        events,
+        endpoint.types,
+      ]),
+    )
+    return event === undefined ? this.#pause(endpoint, events) : { endpoint, event, attempts: [] }
   }
 
   /** There is nothing to send now. `seen` is the last event that was looked at; undefined: new events have to wait. */
@@ -195,16 +196,18 @@ export class Deliverer {
   async #isBehind(endpoint: WebhookEndpoint, { after, to }: EventRange): Promise<boolean> {
     if (to - after <= BigInt(eventsPerAccountMax)) return false
     const { partition, accountId, types } = endpoint
-    const [wanted] = await this.#options.database.query<{ first: bigint | null; count: bigint }>(
-      `select min(w.number) as first, count(*) as count
+    const wanted = await rowOf<{ readonly first: bigint | undefined; readonly count: bigint }>(
+      this.#options.database.query(
+        `select min(w.number) as first, count(*) as count
          from (select number from events
                 where partition = $1 and account_id = $2 and number > $3 and number <= $4 and type = any ($5::text[])
                 order by number limit $6) w`,
-      [partition, accountId, after, to, types, eventsPerAccountMax + 1],
+        [partition, accountId, after, to, types, eventsPerAccountMax + 1],
+      ),
     )
     const { first, count } = wanted!
-    await this.#skipTo(endpoint, first === null ? to : first - 1n)
-    return count > BigInt(eventsPerAccountMax) || (first !== null && to - first >= BigInt(eventsKeptMax))
+    await this.#skipTo(endpoint, first === undefined ? to : first - 1n)
+    return count > BigInt(eventsPerAccountMax) || (first !== undefined && to - first >= BigInt(eventsKeptMax))
   }
 
   async #skipTo({ partition, id }: WebhookEndpoint, number: bigint): Promise<void> {
@@ -255,14 +258,16 @@ export class Deliverer {
     const isHopeless = await database.transaction(async (connection) => {
       const now = await readClock(connection)
       const after = (ms: number) => new Date(now.getTime() + ms)
-      const [row] = await connection.queryPrepared<{ failing_since: Date | null }>(
-        'record_webhook_attempt',
-        `update webhook_endpoints
+      const row = await rowOf<{ readonly failingSince: Date | undefined }>(
+        connection.queryPrepared(
+          'record_webhook_attempt',
+          `update webhook_endpoints
             set sent_to = greatest(sent_to, $3), is_slow = $4, failures = case when $5 then 0 else failures + 1 end,
                 failing_since = case when not $5 then coalesce(failing_since, $6) end,
                 due_at = case when $5 then $6 else ($7::timestamptz[])[least(failures + 1, cardinality($7::timestamptz[]))] end
           where partition = $1 and id = $2 returning failing_since`,
-        [endpoint.partition, endpoint.id, event.number ?? 0n, isSlow, isDelivered, now, pausesMs().map(after)],
+          [endpoint.partition, endpoint.id, event.number ?? 0n, isSlow, isDelivered, now, pausesMs().map(after)],
+        ),
       )
       // The endpoint was removed.
       if (row === undefined) return false
@@ -292,7 +297,7 @@ export class Deliverer {
         ],
       )
       this.#failpoint('before_webhook_commit')
-      return row.failing_since !== null && now.getTime() - row.failing_since.getTime() > retriedMsMax
+      return row.failingSince !== undefined && now.getTime() - row.failingSince.getTime() > retriedMsMax
     })
     this.#failpoint('after_webhook_commit')
     this.#options.onAttempt(isDelivered)
@@ -316,19 +321,13 @@ type Next = {
   readonly attempts: readonly DeliveryAttempt[]
 }
 
-type EventRange = { readonly after: bigint; readonly to: bigint }
+type EndpointProgress = { readonly sentTo: bigint; readonly events: bigint; readonly waiting: bigint }
 
-type EventRow = {
-  readonly id: string
-  readonly number: bigint
-  readonly type: string
-  readonly data: Record<string, unknown>
-  readonly created_at: Date
-}
+type EventRange = { readonly after: bigint; readonly to: bigint }
 
 // The request of request.ended may have been archived meanwhile. Then only its id is known.
 const findNextEvent = `
-  select e.id, e.number, e.type, e.created_at, coalesce(e.data, jsonb_build_object(
+  select e.id as event_id, e.number, e.type, e.created_at as event_at, coalesce(e.data, jsonb_build_object(
            'id', 'req_' || replace(e.id::text, '-', ''), 'key_id', r.key_id, 'status', r.status, 'model', r.model,
            'quote_atomic', r.quote::text, 'charged_atomic', r.charged::text, 'search_cost_atomic', r.search_cost::text,
            'prompt_tokens', r.prompt_tokens, 'completion_tokens', r.completion_tokens, 'finish_reason', r.finish_reason,
@@ -348,4 +347,6 @@ const findDue = `
      where e.disabled_at is null and e.due_at <= now() and e.id <> all ($1::uuid[])),
   turns as (select *, row_number() over (partition by lane, account_id order by due_at) as turn from due),
   candidates as (select *, row_number() over (partition by lane order by turn, due_at) as place from turns)
-  select * from candidates where place <= $2 order by place`
+  select partition, id, account_id, url, description, types, secret, old_secrets, old_secrets_until, created_at, disabled_at, disabled_reason,
+         failing_since, lane
+    from candidates where place <= $2 order by place`

@@ -3,6 +3,7 @@ import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { chunkRowsMax, deleteInChunks } from '../db/delete-in-chunks.ts'
 import { lockAccount } from '../db/lock-account.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { ServiceError } from '../errors.ts'
 import { listPartitions } from '../ledger/accounts.ts'
 import { pageValues, type TransferPage } from '../ledger/transfer-page.ts'
@@ -79,14 +80,15 @@ export async function listDeliveries(
   { partition, id }: WebhookEndpoint,
   page: TransferPage,
 ): Promise<readonly Delivery[]> {
-  const rows = await database.query<DeliveryRow>(
-    `select ${deliveryColumns} from webhook_deliveries
+  return rowsOf<Delivery>(
+    database.query(
+      `select ${deliveryColumns} from webhook_deliveries
       where partition = $1 and endpoint_id = $2
         and ($3::timestamptz is null or (date_trunc('milliseconds', created_at), event_id) < ($3, $4::uuid))
       order by date_trunc('milliseconds', created_at) desc, event_id desc limit $5`,
-    [partition, id, ...pageValues(page)],
+      [partition, id, ...pageValues(page)],
+    ),
   )
-  return rows.map(readDelivery)
 }
 
 export async function findDelivery(
@@ -94,11 +96,12 @@ export async function findDelivery(
   { partition, id }: WebhookEndpoint,
   eventId: string,
 ): Promise<Delivery | undefined> {
-  const [row] = await connection.query<DeliveryRow>(
-    `select ${deliveryColumns} from webhook_deliveries where partition = $1 and endpoint_id = $2 and event_id = $3`,
-    [partition, id, eventId],
+  return rowOf<Delivery>(
+    connection.query(
+      `select ${deliveryColumns} from webhook_deliveries where partition = $1 and endpoint_id = $2 and event_id = $3`,
+      [partition, id, eventId],
+    ),
   )
-  return row === undefined ? undefined : readDelivery(row)
 }
 
 /** Sends an event again now, whether or not it was delivered. Undefined when it is not in the log of this endpoint. */
@@ -197,29 +200,3 @@ export async function deleteOldDeliveries(
 }
 
 export const deliveryColumns = 'event_id, number, type, data, event_at, state, due_at, attempts, created_at'
-
-export type DeliveryRow = {
-  readonly event_id: string
-  readonly number: bigint | null
-  readonly type: string
-  readonly data: Record<string, unknown>
-  readonly event_at: Date
-  readonly state: DeliveryState
-  readonly due_at: Date | null
-  readonly attempts: DeliveryAttempt[]
-  readonly created_at: Date
-}
-
-export function readDelivery(row: DeliveryRow): Delivery {
-  return {
-    eventId: row.event_id,
-    number: row.number ?? undefined,
-    type: row.type,
-    data: row.data,
-    eventAt: row.event_at,
-    state: row.state,
-    dueAt: row.due_at ?? undefined,
-    attempts: row.attempts,
-    createdAt: row.created_at,
-  }
-}

@@ -3,6 +3,7 @@ import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { type EventType, writeEvent } from '../db/write-event.ts'
 import { ServiceError } from '../errors.ts'
 
@@ -69,9 +70,11 @@ export async function listEndpoints(
   connection: Connection,
   { partition, accountId }: AccountRef,
 ): Promise<readonly WebhookEndpoint[]> {
-  const rows = await connection.query<EndpointRow>(
-    `select ${endpointColumns} from webhook_endpoints e where e.partition = $1 and e.account_id = $2 order by e.created_at, e.id`,
-    [partition, accountId],
+  const rows = await rowsOf<EndpointRow>(
+    connection.query(
+      `select ${endpointColumns} from webhook_endpoints e where e.partition = $1 and e.account_id = $2 order by e.created_at, e.id`,
+      [partition, accountId],
+    ),
   )
   return rows.map(readEndpoint)
 }
@@ -82,9 +85,11 @@ export async function findEndpoint(
   { partition, accountId }: AccountRef,
   id: string,
 ): Promise<WebhookEndpoint | undefined> {
-  const [row] = await connection.query<EndpointRow>(
-    `select ${endpointColumns} from webhook_endpoints e where e.partition = $1 and e.id = $2 and e.account_id = $3`,
-    [partition, id, accountId],
+  const row = await rowOf<EndpointRow>(
+    connection.query(
+      `select ${endpointColumns} from webhook_endpoints e where e.partition = $1 and e.id = $2 and e.account_id = $3`,
+      [partition, id, accountId],
+    ),
   )
   return row === undefined ? undefined : readEndpoint(row)
 }
@@ -155,9 +160,11 @@ export async function rotateSecret(
   id: string,
   overlapSeconds: number,
 ): Promise<Buffer | undefined> {
-  const [row] = await connection.query<EndpointRow>(
-    `select ${endpointColumns} from webhook_endpoints e where partition = $1 and id = $2 and account_id = $3`,
-    [partition, id, accountId],
+  const row = await rowOf<EndpointRow>(
+    connection.query(
+      `select ${endpointColumns} from webhook_endpoints e where partition = $1 and id = $2 and account_id = $3`,
+      [partition, id, accountId],
+    ),
   )
   if (row === undefined) return undefined
   const now = await readClock(connection)
@@ -205,35 +212,12 @@ async function keepEventTypes(connection: Connection, { partition, accountId }: 
 export const endpointColumns = `e.partition, e.id, e.account_id, e.url, e.description, e.types, e.secret, e.old_secrets, e.old_secrets_until,
   e.created_at, e.disabled_at, e.disabled_reason, e.failing_since`
 
-export type EndpointRow = {
-  readonly partition: number
-  readonly id: string
-  readonly account_id: string
-  readonly url: string
-  readonly description: string
-  readonly types: EventType[]
-  readonly secret: Buffer
-  readonly old_secrets: Buffer[]
-  readonly old_secrets_until: Date[]
-  readonly created_at: Date
-  readonly disabled_at: Date | null
-  readonly disabled_reason: DisabledReason | null
-  readonly failing_since: Date | null
+/** An endpoint as stored: PostgreSQL keeps the old secrets and their ends in two arrays. */
+export type EndpointRow = Omit<WebhookEndpoint, 'oldSecrets'> & {
+  readonly oldSecrets: readonly Buffer[]
+  readonly oldSecretsUntil: readonly Date[]
 }
 
-export function readEndpoint(row: EndpointRow): WebhookEndpoint {
-  return {
-    partition: row.partition,
-    accountId: row.account_id,
-    id: row.id,
-    url: row.url,
-    description: row.description,
-    types: row.types,
-    secret: row.secret,
-    oldSecrets: row.old_secrets.map((secret, place) => ({ secret, until: row.old_secrets_until[place]! })),
-    createdAt: row.created_at,
-    disabledAt: row.disabled_at ?? undefined,
-    disabledReason: row.disabled_reason ?? undefined,
-    failingSince: row.failing_since ?? undefined,
-  }
+export function readEndpoint({ oldSecretsUntil, ...row }: EndpointRow): WebhookEndpoint {
+  return { ...row, oldSecrets: row.oldSecrets.map((secret, place) => ({ secret, until: oldSecretsUntil[place]! })) }
 }
