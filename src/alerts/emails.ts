@@ -2,6 +2,7 @@ import { createHash, randomBytes, randomUUID } from 'node:crypto'
 import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection } from '../db/database.ts'
+import { wakeHolder } from '../db/exclusive.ts'
 import { lockAccount } from '../db/lock-account.ts'
 import { rowOf } from '../db/rows.ts'
 import { ServiceError } from '../errors.ts'
@@ -191,6 +192,7 @@ async function queueMail(
      values ($1, $2, $3, $4, $5, $6, $7, $7)`,
     [partition, randomUUID(), accountId, address, subject, body, now],
   )
+  await wakeHolder(connection, 'alerts')
 }
 
 /** Accounts are free; without this limit, many accounts could flood an address with links. */

@@ -7,6 +7,7 @@ import { type TestContext, test } from 'node:test'
 import { Webhook } from 'standardwebhooks'
 import { atEnd } from '../../test/support/at-end.ts'
 import { type Json, signInNew } from '../../test/support/dashboard-client.ts'
+import { earlier } from '../../test/support/earlier.ts'
 import { completed, created, text } from '../../test/support/scripted-upstream.ts'
 import { postChat } from '../../test/support/service.ts'
 import { serviceSuite } from '../../test/support/suites.ts'
@@ -126,7 +127,7 @@ async function skipPauses(): Promise<void> {
 async function prolongPauses(): Promise<void> {
   const { database } = suite.service
   for (const table of ['webhook_endpoints', 'webhook_deliveries'])
-    await database.query(`update ${table} set due_at = due_at + interval '1 hour' where due_at > now()`)
+    await database.query(`update ${table} set ${earlier('due_at', "interval '-1 hour'")} where due_at > now()`)
 }
 
 /** As the library for receivers does it: throws when the message is not genuine. */
@@ -425,6 +426,29 @@ test('one process delivers at a time, and what a killed one was sending is sent 
   assert.equal(receiver.received.length, 0)
   await killed.stop()
   await until(() => receiver.received.length === 1)
+})
+
+// The deliverer looks every two seconds. An event, a resend and a test do not wait for that.
+test('an event wakes the deliverer', { skip: process.env.TEST_CITUS_WORKERS !== undefined }, async (t) => {
+  const client = await signInNew(suite.service)
+  const receiver = await startReceiver(t)
+  const { id } = await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
+  const pace = { busyMs: 3_600_000, idleTurns: 1, busyTurns: 0 }
+  const job = deliverWebhooks({ ...delivererOptions(), databaseUrl: suite.service.databaseUrl, pace })
+  atEnd(t, () => job.stop())
+  await job.now()
+  const isIdle = async () => {
+    const rows = await suite.service.database.query('select from webhook_endpoints where id = $1 and due_at is null', [
+      id,
+    ])
+    return rows.length === 1
+  }
+  await until(isIdle)
+  await client.post('/api/keys', { name: randomUUID() })
+  await until(() => receiver.received.length === 1)
+  await until(isIdle)
+  await client.post(`/api/webhooks/${id}/test`, {})
+  await until(() => receiver.received.length === 2)
 })
 
 /** Calls of port 9 hang until the test is over; `open` has the path of each. */

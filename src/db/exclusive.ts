@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type pg from 'pg'
+import type { Connection } from './database.ts'
 import { connectClient } from './servers.ts'
 
 export type Exclusive = {
@@ -12,6 +13,8 @@ export type ExclusiveOptions = {
   /** Interval of the heartbeat on the connection. */
   readonly beatMs?: number
   readonly answerMsMax?: number
+  /** Called for each `notify` of another session to the lock's name (`wakeHolder`). */
+  readonly onWoken?: () => void
 }
 
 /**
@@ -21,11 +24,14 @@ export type ExclusiveOptions = {
  * A machine or a network that vanishes closes no connection. So both sides check: this process sends heartbeats and treats silence
  * as loss of the lock; the database probes the connection and releases the lock when this process is silent. Both happen within
  * half a minute.
+ *
+ * The holder is also the one that there is work for, and its connection is open anyway: it listens on it. A notification that is lost with
+ * the connection costs no work, because the next holder begins by looking, and every holder looks now and then.
  */
 export async function tryExclusive(
   url: string,
   name: string,
-  { beatMs = 5_000, answerMsMax = 5_000 }: ExclusiveOptions = {},
+  { beatMs = 5_000, answerMsMax = 5_000, onWoken }: ExclusiveOptions = {},
 ): Promise<Exclusive | undefined> {
   const client = await connectClient(url, {
     application_name: `penny ${name}`,
@@ -39,10 +45,14 @@ export async function tryExclusive(
   try {
     await client.query(watchClient)
     const { rows } = await client.query<{ got: boolean }>(
-      `select pg_try_advisory_lock(hashtextextended('penny ' || $1, 0)) as got`,
-      [name],
+      'select pg_try_advisory_lock(hashtextextended($1, 0)) as got',
+      [channelOf(name)],
     )
     if (rows[0]!.got) {
+      if (onWoken !== undefined) {
+        client.on('notification', onWoken)
+        await client.query(`listen ${client.escapeIdentifier(channelOf(name))}`)
+      }
       void beat(client, beatMs, lost)
       return { lost: lost.promise, release: () => client.end() }
     }
@@ -52,6 +62,19 @@ export async function tryExclusive(
   }
   await client.end()
   return undefined
+}
+
+function channelOf(name: string): string {
+  return `penny ${name}`
+}
+
+/**
+ * Tells the holder of a lock that there is work, when the transaction commits; functions of the database do the same by `pg_notify`.
+ * PostgreSQL commits transactions with a notification one after another: send it only where somebody waits, never for every request.
+ * On Citus it reaches nobody from a worker: the holder finds the work when it looks.
+ */
+export async function wakeHolder(connection: Connection, name: string): Promise<void> {
+  await connection.query("select pg_notify($1, '')", [channelOf(name)])
 }
 
 const watchClient = `set tcp_keepalives_idle = 10; set tcp_keepalives_interval = 5; set tcp_keepalives_count = 3`

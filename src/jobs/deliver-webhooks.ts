@@ -1,3 +1,4 @@
+import { hasCitus } from '../db/citus.ts'
 import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
 import { Deliverer, type DelivererOptions } from '../webhooks/deliverer.ts'
 import { everyAtPace, type Job } from './every.ts'
@@ -7,8 +8,10 @@ export type DeliverWebhooksOptions = DelivererOptions & {
   readonly pace?: Parameters<typeof everyAtPace>[0]
 }
 
-/** An event reaches its receiver within about half a second. */
-const pace = { busyMs: 250, idleTurns: 2, busyTurns: 40 }
+/** An event wakes the deliverer (`wake_endpoints`). It looks by itself for retries, and for events whose notification was lost. */
+const pace = { busyMs: 250, idleTurns: 8, busyTurns: 8 }
+/** A worker of a cluster wakes no deliverer: an event reaches its receiver within about half a second. */
+const clusterIdleTurns = 2
 
 /**
  * Sends webhooks from one process at a time, over all nodes. When that process dies, the database gives the lock to the next one,
@@ -17,9 +20,11 @@ const pace = { busyMs: 250, idleTurns: 2, busyTurns: 40 }
 export function deliverWebhooks(options: DeliverWebhooksOptions): Job {
   let alone: Exclusive | undefined
   let deliverer: Deliverer | undefined
+  let { idleTurns } = pace
   const begin = async () => {
-    const lock = await tryExclusive(options.databaseUrl, 'webhooks')
+    const lock = await tryExclusive(options.databaseUrl, 'webhooks', { onWoken: () => job.wake() })
     if (lock === undefined) return
+    if (await hasCitus(options.database)) idleTurns = clusterIdleTurns
     const own = new Deliverer(options)
     alone = lock
     deliverer = own
@@ -29,7 +34,12 @@ export function deliverWebhooks(options: DeliverWebhooksOptions): Job {
     })
   }
   const job = everyAtPace(
-    options.pace ?? pace,
+    options.pace ?? {
+      ...pace,
+      get idleTurns() {
+        return idleTurns
+      },
+    },
     async () => {
       if (deliverer === undefined) await begin()
       return (await deliverer?.deliverDue()) ?? false
@@ -38,6 +48,7 @@ export function deliverWebhooks(options: DeliverWebhooksOptions): Job {
   )
   return {
     now: () => job.now(),
+    wake: () => job.wake(),
     async stop() {
       await job.stop()
       await deliverer?.stop()

@@ -70,3 +70,32 @@ test('the first run can come early; the others keep their interval, and none fol
   assert.equal(stoppedRuns.length, 0)
   await job.stop()
 })
+
+// What woke it may have come after that run had looked.
+test('work that is woken runs now, idle or not, and once more when it was running', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] })
+  const runs: PromiseWithResolvers<boolean>[] = []
+  const job = everyAtPace(
+    { busyMs: 100, idleTurns: 10, busyTurns: 0 },
+    () => {
+      const run = Promise.withResolvers<boolean>()
+      runs.push(run)
+      return run.promise
+    },
+    assert.ifError,
+  )
+  job.wake()
+  assert.equal(runs.length, 1)
+  job.wake()
+  job.wake()
+  assert.equal(runs.length, 1)
+  runs[0]!.resolve(false)
+  await new Promise(setImmediate)
+  assert.equal(runs.length, 2)
+  runs[1]!.resolve(false)
+  await new Promise(setImmediate)
+  assert.equal(runs.length, 2)
+  await job.stop()
+  job.wake()
+  assert.equal(runs.length, 2)
+})

@@ -15,6 +15,7 @@ export type WatchAlertsOptions = {
   readonly everyMs?: number
 }
 
+/** Queued mail is sent sooner: it wakes the mailer. */
 const watchMs = 15_000
 const accountsPerBatch = 200
 /** Idle accounts with an open alert that are evaluated per pass; they take turns. */
@@ -33,7 +34,7 @@ export function watchAlerts(options: WatchAlertsOptions): Job {
     everyMs,
     async () => {
       if (alone === undefined) {
-        const lock = await tryExclusive(databaseUrl, 'alerts')
+        const lock = await tryExclusive(databaseUrl, 'alerts', { onWoken: () => mails.wake() })
         if (lock === undefined) return
         alone = lock
         void lock.lost.then(() => {
@@ -50,6 +51,7 @@ export function watchAlerts(options: WatchAlertsOptions): Job {
       await job.now()
       await mails.now()
     },
+    wake: () => mails.wake(),
     async stop() {
       await job.stop()
       await mails.stop()

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { chunkRowsMax, deleteInChunks } from '../db/delete-in-chunks.ts'
+import { wakeHolder } from '../db/exclusive.ts'
 import { lockAccount } from '../db/lock-account.ts'
 import { rowOf, rowsOf } from '../db/rows.ts'
 import { ServiceError } from '../errors.ts'
@@ -158,6 +159,7 @@ async function makeDue(connection: Connection, { partition, id }: WebhookEndpoin
     id,
     await readClock(connection),
   ])
+  await wakeHolder(connection, 'webhooks')
 }
 
 function refuseDisabled({ disabledAt }: WebhookEndpoint): void {

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { tryExclusive } from '../../src/db/exclusive.ts'
+import { tryExclusive, wakeHolder } from '../../src/db/exclusive.ts'
 import { atEnd } from '../support/at-end.ts'
 import { testDatabase } from '../support/postgres.ts'
+import { until } from '../support/until.ts'
 import { TcpProxy } from './tcp-proxy.ts'
 
 // Two settlement processes at the same time could pay a withdrawal and refund it. A process that may have lost its lock must know it.
@@ -18,6 +19,31 @@ test('one process has the lock at a time, and the next gets it on release', asyn
   const second = await tryExclusive(url, 'test')
   assert.ok(second !== undefined)
   await second.release()
+})
+
+test('the holder of the lock is woken when a transaction with work for it is committed, and by no other', async (t) => {
+  const { url, database, drop } = await testDatabase()
+  atEnd(t, drop)
+  const woken: string[] = []
+  const [first, other] = await Promise.all([
+    tryExclusive(url, 'test', { onWoken: () => woken.push('test') }),
+    tryExclusive(url, 'other', { onWoken: () => woken.push('other') }),
+  ])
+  await assert.rejects(
+    database.transaction(async (connection) => {
+      await wakeHolder(connection, 'test')
+      throw new Error('rolled back')
+    }),
+  )
+  await database.transaction(async (connection) => {
+    await wakeHolder(connection, 'test')
+    await wakeHolder(connection, 'test')
+  })
+  await until(() => woken.length > 0)
+  await wakeHolder(database, 'other')
+  await until(() => woken.includes('other'))
+  assert.deepEqual(woken, ['test', 'other'])
+  await Promise.all([first?.release(), other?.release()])
 })
 
 test('a connection that is silent without being closed counts as lost', async (t) => {
