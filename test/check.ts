@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
+import { describeCitusRun } from './support/citus-record.ts'
 import { findTests, linters } from './support/suite.ts'
 
 // `npm run check`: types, lint and format, unused code, openapi.json, and our own linters: import direction, SQL, names in the documentation, generated
@@ -48,6 +49,8 @@ export async function check(): Promise<readonly string[]> {
     process.stdout.write(said)
     if (code !== 0) failed.push(title)
   }
+  const citus = describeCitusRun()
+  if (citus !== undefined) console.log(`— Citus (for information)\n${citus}`)
   return failed
 }
 

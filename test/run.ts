@@ -13,6 +13,7 @@ import { postgres15 } from './postgres-versions.ts'
 import { bundleService } from './support/bundle.ts'
 import { compileCache } from './support/child-environment.ts'
 import { CitusCluster, serverUrl, withDatabase } from './support/citus-cluster.ts'
+import { writeCitusRun } from './support/citus-record.ts'
 import { cpuMs } from './support/cpu.ts'
 import { changedFiles, testsNear } from './support/near.ts'
 import type { RunSettings } from './support/run-files.ts'
@@ -201,6 +202,7 @@ async function run(title: string, files: readonly string[], options: RunOptions)
     const { code, said } = await runTests({ groups, failuresFile, ...options }, environment)
     if (options.isAside) console.log(`\n— Tests on ${title}\n\n${said}`)
     if (way === '--measure') writeCosts(readCosts(costsFile))
+    if (isOnCitus && isSuite) await recordCitusRun(servers.environment.TEST_DATABASE_SERVER!, dataDir)
     if (code === 0) return []
     const named = existsSync(failuresFile) ? readFileSync(failuresFile, 'utf8') : ''
     return [`on ${title}, exit code ${code}:\n${named}`]
@@ -208,6 +210,26 @@ async function run(title: string, files: readonly string[], options: RunOptions)
     await servers.stop()
     rmSync(dataDir, { recursive: true, force: true })
   }
+}
+
+/** A run that was stopped leaves no counts, and no record. */
+async function recordCitusRun(server: string, dataDir: string): Promise<void> {
+  const countsFile = join(dataDir, 'counts.json')
+  if (!existsSync(countsFile)) return
+  const database = openDatabase({ url: server, poolMax: 1, applicationName: 'tests' })
+  const [versions] = await database.query<{ citus: string; postgres: string }>(
+    `select default_version as citus, current_setting('server_version') as postgres from pg_available_extensions where name = 'citus'`,
+  )
+  await database.close()
+  const { passed } = JSON.parse(readFileSync(countsFile, 'utf8')) as { passed: number }
+  const failed = readFileSync(join(dataDir, 'failures.txt'), 'utf8').matchAll(/^✖ (.*)$/gm)
+  writeCitusRun({
+    date: new Date().toISOString().slice(0, 10),
+    ...versions!,
+    workers: 2,
+    passed,
+    failed: [...failed].map(([, title]) => title!),
+  })
 }
 
 /** Every process of the run has written a line for each of its files. */

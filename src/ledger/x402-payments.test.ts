@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { assertBooksBalance } from '../../test/support/audit.ts'
+import { earlier } from '../../test/support/earlier.ts'
 import { charge, hold, openLedger, place, voided } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { newWallet, payFor, placePaid, signedPayment, tellPayment } from '../../test/support/wallet-payments.ts'
@@ -291,7 +292,7 @@ test('a refund below the minimum is all unused credit, and paid once in 24 hours
   await advanceWithdrawal(database, small!, { state: 'confirmed' })
   await assert.rejects(refund(), { code: 'invalid_value' })
   await database.query(
-    `update withdrawals set created_at = created_at - interval '24 hours' where partition = $1 and account_id = $2`,
+    `update withdrawals set ${earlier('created_at', "interval '24 hours'")} where partition = $1 and account_id = $2`,
     [partition, accountId],
   )
   assert.equal((await refund()).amount, 10_000n)
@@ -361,7 +362,7 @@ test('a wallet is refunded ten times in 24 hours, whatever the amounts; the refu
   assert.equal((await refund(ids[5])).amount, 500_000n, 'the same refund again')
   assert.equal((await accountOf(wallet))!.credit, 500_000n)
   await database.query(
-    `update withdrawals set created_at = created_at - interval '24 hours' where partition = $1 and id = $2`,
+    `update withdrawals set ${earlier('created_at', "interval '24 hours'")} where partition = $1 and id = $2`,
     [partition, ids[1]],
   )
   assert.equal((await refund()).amount, 500_000n)

@@ -52,6 +52,9 @@ async function runFiles({ groups, concurrency, testMsMax, failuresFile }: RunSet
   tests.on('test:fail', ({ todo }) => {
     if (todo === undefined || todo === false) process.exitCode = 1
   })
+  tests.on('test:summary', ({ counts, file }) => {
+    if (file === undefined) writeFileSync(join(dirname(failuresFile), 'counts.json'), JSON.stringify(counts))
+  })
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     process.on(signal, () => {
       // Into the failures too: they are the end of the output, and often the only part that is kept.
