@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { type AddressInfo, connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text as readText } from 'node:stream/consumers'
@@ -28,6 +28,8 @@ const requestsMin = isWhole ? 3_000 : 100
 const clients = isWhole ? 12 : 6
 /** Longer than three checks, one a second. */
 const shutdownDelayMs = 4_000
+/** Of each kind: headers that do not end, bodies that do not end, bodies whose client leaves. */
+const slowClients = 100
 const words = 6
 const wordMs = 20
 const folder = mkdtempSync(join(tmpdir(), 'penny-rolling-'))
@@ -115,7 +117,7 @@ const balancers: readonly Balancer[] = [
       const text = shipped('Caddyfile')
         .replace(/^router\.example\.com/m, `http://127.0.0.1:${front}`)
         .replaceAll('127.0.0.1:8402', nodes.map((port) => `127.0.0.1:${port}`).join(' '))
-      writeFileSync(file, `{\n\tadmin off\n\tdefault_bind 127.0.0.1\n}\n${text}`)
+      writeFileSync(file, text.replace(/^\{$/m, '{\n\tadmin off\n\tdefault_bind 127.0.0.1'))
       return ['run', '--adapter', 'caddyfile', '--config', file]
     },
   },
@@ -132,6 +134,11 @@ for (const balancer of balancers) {
     engine,
     tried: 'no process is ready; processes cut requests that they have read: none is sent twice',
     run: (found) => sendOnce(found, balancer),
+  })
+  drill({
+    engine,
+    tried: 'clients that send slowly, or leave in the middle of an upload: they are closed, and others are served',
+    run: (found) => outwaitSlowClients(found, balancer),
   })
 }
 
@@ -225,6 +232,58 @@ async function sendOnce(engine: FoundEngine, { configure, checksReadiness, asksU
     await balancer.stop()
     for (const server of servers) server.close().closeAllConnections()
   }
+}
+
+/** In front of a stand-in for a web process. What the service itself does with such clients is in `test/e2e/unread-bodies.test.ts`. */
+async function outwaitSlowClients(engine: FoundEngine, { configure }: Balancer): Promise<string> {
+  let begun = 0
+  const server = createServer(async (request, response) => {
+    if (request.url?.startsWith('/readyz')) return response.end()
+    begun += 1
+    // A proxy cuts a request whose client has left.
+    await readText(request).then(
+      () => response.end('served'),
+      () => request.destroy(),
+    )
+    return response
+  })
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const { port } = server.address() as AddressInfo
+  const ports: Ports = { front: await freePort(), nodes: [port, port] }
+  const balancer = startBalancer(engine, configure, ports)
+  try {
+    await untilFits(
+      () => balancer.readiness(),
+      (status) => status === 200,
+    )
+    const head = 'POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n'
+    const open = (text: string) => Promise.all(Array.from({ length: slowClients }, () => sendPart(ports.front, text)))
+    const slow = [...(await open(head)), ...(await open(`${head}\r\n{`))]
+    for (const socket of await open(`${head}\r\n{`)) socket.destroy()
+    // Not `once`, which throws at a reset.
+    const closed = slow.map((socket) => new Promise((resolve) => socket.on('close', resolve)))
+    const ask = () => fetch(`http://127.0.0.1:${ports.front}/v1/chat/completions`, { method: 'POST', body: '{}' })
+    const answers = await Promise.all(Array.from({ length: 20 }, ask))
+    assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([200]))
+    await Promise.all(closed)
+    assert.equal((await ask()).status, 200)
+    assert.equal(begun, answers.length + 1, 'the service saw whole requests only')
+    return `${3 * slowClients} slow or leaving clients closed; none of them reached the service`
+  } finally {
+    await balancer.stop()
+    server.close().closeAllConnections()
+  }
+}
+
+/** A connection on which a part of a request was sent. */
+async function sendPart(port: number, text: string): Promise<Socket> {
+  const socket = connect(port, '127.0.0.1')
+  // The proxy may reset it.
+  socket.on('error', () => {})
+  socket.resume()
+  await once(socket, 'connect')
+  await new Promise((resolve) => socket.write(text, resolve))
+  return socket
 }
 
 type RunningBalancer = {
