@@ -304,29 +304,20 @@ async function answerInfo({ database, terms }: RoutesOptions): Promise<JsonAnswe
 /** There are no fees: the operator pays the gas. */
 async function answerEstimate({ terms }: RoutesOptions, { body, query }: JsonRequest): Promise<JsonAnswer> {
   const intents = readIntents(body)
-  const estimates = intents.map((intent) => ({
+  const estimates = intents.map(({ maxBlockHeight, spec }) => ({
     burnIntent: {
-      maxBlockHeight: intent.maxBlockHeight.toString(),
+      maxBlockHeight: maxBlockHeight.toString(),
       maxFee: '0',
-      spec: { ...intent.spec, value: intent.spec.value.toString() },
+      spec: { ...spec, value: spec.value.toString() },
     },
   }))
-  return {
-    status: 200,
-    body: {
-      body: estimates,
-      fees: feesOf(
-        intents.map(({ spec }) => specHashOf(spec)),
-        terms,
-        query,
-      ),
-    },
-  }
+  const hashed = intents.map(({ spec }) => ({ specHash: specHashOf(spec) }))
+  return { status: 200, body: { body: estimates, fees: feesOf(hashed, terms, query) } }
 }
 
-function feesOf(hashes: readonly Hex[], terms: GatewayTerms, query?: URLSearchParams) {
-  const perIntent = hashes.map((transferSpecHash) => {
-    return { transferSpecHash, domain: terms.chainId, baseFee: '0', transferFee: '0' }
+function feesOf(intents: readonly { readonly specHash: string }[], terms: GatewayTerms, query?: URLSearchParams) {
+  const perIntent = intents.map(({ specHash }) => {
+    return { transferSpecHash: specHash, domain: terms.chainId, baseFee: '0', transferFee: '0' }
   })
   const forwarding = query?.get('enableForwarder') === 'true' ? { forwardingFee: '0' } : {}
   return { total: '0', token: 'USDC', perIntent, ...forwarding }
@@ -341,11 +332,7 @@ async function answerWithdraw(options: RoutesOptions, { body, query }: JsonReque
   const { processedHeight } = await readChainState(database)
   const transferId = await withdrawals.accept(intents, processedHeight)
   options.wake()
-  const fees = feesOf(
-    intents.map(({ specHash }) => specHash),
-    terms,
-    query,
-  )
+  const fees = feesOf(intents, terms, query)
   return { status: 201, body: { transferId, id: transferId, status: 'pending', fees } }
 }
 
@@ -365,10 +352,7 @@ async function answerWithdrawal({ database, terms }: RoutesOptions, { path }: Js
       }),
       transactionHash,
       forwardingDetails: { forwardingEnabled: true, ...(failure === null ? {} : { failureReason: failure }) },
-      fees: feesOf(
-        intents.map(({ specHash }) => specHash),
-        terms,
-      ),
+      fees: feesOf(intents, terms),
     },
   }
 }
