@@ -45,6 +45,19 @@ test('the live stream reports the balance, started and ended requests, and refus
   await stream.body?.cancel().catch(() => {})
 })
 
+// The date was made from a clock that counts from the start of the process: a newcomer's first error was of 1970.
+test('the live stream dates a call with a wrong key by the time of day', async () => {
+  // Not as a client behind a proxy: those share an address, and are told nothing.
+  const stream = await fetch(`${suite.service.origin}/api/stream`, { headers: { cookie: client.cookie } })
+  const events = readEvents(stream)
+  await events.next('ready')
+  const before = Date.now()
+  await send('penny_wrong', { messages: question })
+  const { at } = await events.next('unidentified')
+  assert.ok(Date.parse(at) >= before && Date.parse(at) <= Date.now(), at)
+  await stream.body?.cancel().catch(() => {})
+})
+
 // Browsers leave pages all the time, and some before their stream has begun. Each of those used to keep everybody else's from
 // being told of anything.
 test('a page that is closed immediately does not affect other live views', async () => {

@@ -8,7 +8,7 @@ type Place = Pick<Visitor, 'network' | 'isLocal' | 'header'>
 
 export type UnidentifiedCallsOptions = {
   readonly trustProxy: boolean
-  /** Milliseconds. */
+  /** Milliseconds of a clock that never jumps; its zero is not 1970, so it dates nothing. */
   readonly now: () => number
 }
 
@@ -47,7 +47,7 @@ export class UnidentifiedCalls {
     const nowMs = this.#options.now()
     if (known === undefined || nowMs - known.reportedMs < reportEveryMs) return
     known.reportedMs = nowMs
-    for (const listener of known.listeners) listener({ at: new Date(nowMs), code, message })
+    for (const listener of known.listeners) listener({ at: new Date(), code, message })
   }
 
   /** Undefined behind an untrusted proxy: its clients share one address and would see each other's calls. */
