@@ -3,6 +3,7 @@ import { format, type Usdc } from '../money/usdc.ts'
 import type { Command } from './command.ts'
 import { findLogin } from './login-file.ts'
 import { printRemoteBalance } from './remote.ts'
+import { withDecimals } from './table.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -48,7 +49,7 @@ export const balanceCommand: Command = {
       output.write(`${name} (${id})\n\n`)
       for (const [part, amount, meaning] of amounts) {
         const words = part.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)
-        output.write(`${words.padEnd(20)} ${format(amount).padStart(16)}  ${meaning}\n`)
+        output.write(`${words.padEnd(20)} ${withDecimals(format(amount), 6).padStart(16)}  ${meaning}\n`)
       }
       return 0
     })

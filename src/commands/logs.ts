@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../db/database.ts'
 import { listPartitions } from '../ledger/accounts.ts'
 import { formatRequestId, type RequestId } from '../ledger/request-id.ts'
-import { type LoggedRequest, readRequestsById, readRequestsSince } from '../ledger/request-tail.ts'
+import { type LoggedRequest, readRequestsById, readRequestsSince, type TailFilter } from '../ledger/request-tail.ts'
 import { endedStatuses } from '../ledger/states.ts'
 import { format } from '../money/usdc.ts'
 import { type Command, CommandError, type Output } from './command.ts'
@@ -16,6 +16,7 @@ import { withDatabase } from './with-database.ts'
 const pollMs = 300
 const lastDefault = 10
 const lastMax = 1_000
+const openMax = 1_000
 
 export const logsCommand: Command = {
   usage: [
@@ -46,67 +47,68 @@ export const logsCommand: Command = {
       throw new CommandError(`--last must be a whole number from 0 to ${lastMax}, got "${options.last}".`, 2)
     const login = findLogin(config)
     if (login !== undefined) {
-      const fits = (row: RemoteRequest) =>
-        (options.model === undefined || row.model === options.model) &&
-        (options.status === undefined || row.status === options.status)
-      const show = (row: RemoteRequest) => {
-        if (fits(row)) output.write(`${output.json ? JSON.stringify(row) : line(ofRemote(row), output)}\n`)
-      }
-      return tailRemote(login, { last, once: options.once === true, show })
+      const show = (row: RemoteRequest) =>
+        output.write(`${output.json ? JSON.stringify(row) : line(ofRemote(row), output)}\n`)
+      const [model, status] = [textOf(options.model), textOf(options.status)]
+      return tailRemote(login, { last, once: options.once === true, model, status, show })
     }
     return withDatabase(config, async (database) => {
       const account = options.account === undefined ? undefined : await whichAccount(database, options.account)
-      const fits = (row: LoggedRequest) =>
-        (account === undefined || row.accountId === account.id) &&
-        (options.model === undefined || row.model === options.model) &&
-        (options.status === undefined || row.status === options.status)
-      const show = (rows: readonly LoggedRequest[]) => {
-        for (const row of rows)
-          if (fits(row))
-            output.write(
-              `${output.json ? JSON.stringify(plain(row)) : line({ ...row, id: formatRequestId(row.id) }, output)}\n`,
-            )
-      }
+      const show = (row: LoggedRequest) =>
+        output.write(
+          `${output.json ? JSON.stringify(plain(row)) : line({ ...row, id: formatRequestId(row.id) }, output)}\n`,
+        )
       // The command may lack the service's LEDGER_PARTITIONS.
       const known = await listPartitions(database)
       const partitions = Math.max(config.ledgerPartitions, ...known.map((partition) => partition + 1))
-      await follow(database, { last, once: options.once === true, partitions, show })
+      const filter = { partitions, accountId: account?.id, model: textOf(options.model) }
+      await follow(database, { last, once: options.once === true, filter, status: textOf(options.status), show })
       return 0
     })
   },
 }
 
+function textOf(option: string | boolean | undefined): string | undefined {
+  return typeof option === 'string' ? option : undefined
+}
+
 type FollowOptions = {
   readonly last: number
   readonly once: boolean
-  readonly partitions: number
-  readonly show: (rows: readonly LoggedRequest[]) => void
+  readonly filter: TailFilter
+  readonly status: string | undefined
+  readonly show: (row: LoggedRequest) => void
 }
 
 /** Requests are printed when they end. Those that are still open are read again later. */
-async function follow(database: Database, { last, once, partitions, show }: FollowOptions): Promise<void> {
+async function follow(database: Database, { last, once, filter, status, show }: FollowOptions): Promise<void> {
   const stop = untilStopped()
+  const ended = status === undefined ? endedStatuses : [status]
   const open = new Set<RequestId>()
   const seen = new Set<RequestId>()
   const print = (rows: readonly LoggedRequest[]) => {
-    const fresh = rows.filter(({ id }) => !seen.has(id))
-    for (const { id, status } of fresh) {
-      if (status === 'held') open.add(id)
-      else {
-        open.delete(id)
-        seen.add(id)
+    for (const row of rows) {
+      if (seen.has(row.id)) continue
+      if (row.status === 'held') {
+        open.add(row.id)
+        continue
       }
+      open.delete(row.id)
+      seen.add(row.id)
+      if (ended.some((wanted) => wanted === row.status)) show(row)
     }
-    show(fresh.filter(({ status }) => status !== 'held'))
   }
-  let cursor = await readRequestsSince(database, { partitions, last })
+  // Open requests are read separately, so that they do not count towards the last N.
+  let cursor = await readRequestsSince(database, { ...filter, statuses: ended, last })
   print(cursor.rows)
+  if (once) return
+  print((await readRequestsSince(database, { ...filter, statuses: ['held'], last: openMax })).rows)
   // Reads overlap. Requests that ended before this read began are not printed by the next one.
-  const before = once ? [] : (await readRequestsSince(database, { partitions, since: cursor.next })).rows
-  for (const { id, status } of before) (status === 'held' ? open : seen).add(id)
-  while (!once && !stop.aborted) {
+  for (const { id, status } of (await readRequestsSince(database, { ...filter, since: cursor.next })).rows)
+    (status === 'held' ? open : seen).add(id)
+  while (!stop.aborted) {
     await sleep(pollMs, undefined, { signal: stop }).catch(() => {})
-    cursor = await readRequestsSince(database, { partitions, since: cursor.next })
+    cursor = await readRequestsSince(database, { ...filter, since: cursor.next })
     print(cursor.rows)
     if (open.size > 0) print(await readRequestsById(database, [...open]))
     // Requests older than the overlap cannot appear again.
@@ -166,11 +168,10 @@ function line(row: LogLine, { color, width }: Output): string {
     row.createdAt.toISOString().slice(11, isNarrow ? 19 : 23),
     row.status.padEnd(9),
     truncate(row.model ?? '–', modelWidth).padEnd(modelWidth),
-    tokens.padStart(isNarrow ? 9 : 11),
+    ...(isNarrow && row.errorCode !== null ? [] : [tokens.padStart(isNarrow ? 9 : 11)]),
     withDecimals(format(row.charged), 6).padStart(9),
-    seconds.padStart(9),
-    ...(isNarrow ? [] : [row.id]),
-    row.errorCode ?? '',
+    // On a narrow terminal, the error code takes the place of the latency: it is the word that says what to do.
+    ...(isNarrow ? [row.errorCode ?? seconds.padStart(9)] : [seconds.padStart(9), row.id, row.errorCode ?? '']),
   ]
   const text = cells.join('  ').trimEnd()
   const shown = isNarrow ? truncate(text, width) : text

@@ -7,7 +7,7 @@ import { atEnd } from '../../test/support/at-end.ts'
 import { tailRemote } from './remote.ts'
 
 test('a tail shows the last requests once, then every request that ends, even if many began meanwhile', async (t) => {
-  type Row = { readonly id: string; status: 'held' | 'succeeded' }
+  type Row = { readonly id: string; status: 'held' | 'succeeded' | 'refused' }
   const rows: Row[] = []
   const begin = (id: string, status: Row['status'] = 'succeeded') => rows.unshift({ id, status })
   for (let number = 0; number < 250; number += 1) begin(`old ${number}`, number === 100 ? 'held' : 'succeeded')
@@ -17,7 +17,9 @@ test('a tail shows the last requests once, then every request that ends, even if
     const [, id] = /^\/api\/requests\/(.*)$/.exec(decodeURI(pathname)) ?? []
     const from = Number(searchParams.get('cursor'))
     const to = from + Number(searchParams.get('limit'))
-    const page = { data: rows.slice(from, to), next_cursor: to < rows.length ? String(to) : null }
+    const wanted = searchParams.getAll('status')
+    const fitting = wanted.length === 0 ? rows : rows.filter(({ status }) => wanted.includes(status))
+    const page = { data: fitting.slice(from, to), next_cursor: to < fitting.length ? String(to) : null }
     outgoing.end(JSON.stringify(id === undefined ? page : rows.find((row) => row.id === id)))
   })
   server.listen(0, '127.0.0.1')
@@ -31,6 +33,13 @@ test('a tail shows the last requests once, then every request that ends, even if
     shown,
     Array.from({ length: 200 }, (_, index) => `old ${index < 51 ? index + 49 : index + 50}`),
   )
+
+  shown.length = 0
+  rows.push({ id: 'oldest', status: 'refused' })
+  const refused = { last: 1, once: true, status: 'refused', show: ({ id }: { id: string }) => shown.push(id) }
+  assert.equal(await tailRemote(login, refused), 0)
+  assert.deepEqual(shown, ['oldest'], 'however many others came later')
+  rows.pop()
 
   shown.length = 0
   const tail = tailRemote(login, {

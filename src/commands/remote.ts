@@ -85,24 +85,32 @@ export async function printRemoteUsage(login: Login, days: number, output: Outpu
 export type RemoteTail = {
   readonly last: number
   readonly once: boolean
+  /** Only requests of this model, or that ended like this. */
+  readonly model?: string | undefined
+  readonly status?: string | undefined
   readonly show: (row: RemoteRequest) => void
 }
 
 /** Shows the latest ended requests, then each request that ends, oldest first, until it is stopped. */
-export async function tailRemote(login: Login, { last, once, show }: RemoteTail): Promise<number> {
+export async function tailRemote(login: Login, { last, once, model, status, show }: RemoteTail): Promise<number> {
   const stop = untilStopped()
-  let rows = await readNewest(login, (read) => read.filter(isEnded).length >= last)
+  const query = new URLSearchParams({ limit: String(pageMax) })
+  if (model !== undefined) query.append('model', model)
+  // Open requests are read too: they are shown when they end.
+  for (const wanted of status === undefined ? [] : [status, 'held']) query.append('status', wanted)
+  let rows = await readNewest(login, query, (read) => read.filter(isEnded).length >= last)
   for (const row of rows.filter(isEnded).slice(0, last).reverse()) show(row)
   while (!once) {
     const seen = new Set(rows.filter(isEnded).map(({ id }) => id))
     const open = rows.filter((row) => !isEnded(row)).map(({ id }) => id)
     await sleep(pollMs, undefined, { signal: stop }).catch(() => {})
     if (stop.aborted) break
-    rows = await readNewest(login, (read) => seen.size === 0 || read.some(({ id }) => seen.has(id)))
+    rows = await readNewest(login, query, (read) => seen.size === 0 || read.some(({ id }) => seen.has(id)))
     // Many newer requests may have begun while these were open.
     for (const id of open)
       if (!rows.some((row) => row.id === id)) rows.push(await get<RemoteRequest>(login, `/api/requests/${id}`))
-    for (const row of rows.toReversed()) if (isEnded(row) && !seen.has(row.id)) show(row)
+    for (const row of rows.toReversed())
+      if (isEnded(row) && !seen.has(row.id) && (status ?? row.status) === row.status) show(row)
   }
   return 0
 }
@@ -110,12 +118,13 @@ export async function tailRemote(login: Login, { last, once, show }: RemoteTail)
 /** Reads the newest requests, page by page, until `isEnough`. */
 async function readNewest(
   login: Login,
+  query: URLSearchParams,
   isEnough: (rows: readonly RemoteRequest[]) => boolean,
 ): Promise<RemoteRequest[]> {
   const rows: RemoteRequest[] = []
   let cursor: string | null = ''
   for (let pages = 0; cursor !== null && pages < pagesMax; pages += 1) {
-    const page: RequestList = await get(login, `/api/requests?limit=${pageMax}${cursor && `&cursor=${cursor}`}`)
+    const page: RequestList = await get(login, `/api/requests?${query}${cursor && `&cursor=${cursor}`}`)
     rows.push(...page.data)
     cursor = isEnough(rows) ? null : page.next_cursor
   }

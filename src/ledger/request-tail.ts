@@ -28,11 +28,19 @@ export type RequestCursor = {
 const rowsMax = 1_000
 const overlapSeconds = 30
 
-type TailQuestion = { readonly partitions: number } & ({ readonly last: number } | { readonly since: RequestId })
+export type TailFilter = {
+  readonly partitions: number
+  readonly accountId?: string | undefined
+  readonly model?: string | undefined
+  /** Undefined: every status. */
+  readonly statuses?: readonly string[] | undefined
+}
 
-/** The latest requests of all accounts, or those since the last reading, oldest first. */
+type TailQuestion = TailFilter & ({ readonly last: number } | { readonly since: RequestId })
+
+/** The latest requests that fit, or those since the last reading, oldest first. */
 export async function readRequestsSince(database: Database, question: TailQuestion): Promise<RequestCursor> {
-  const { partitions } = question
+  const { partitions, accountId = null, model = null, statuses = null } = question
   const last = 'last' in question ? question.last : rowsMax
   const since = 'since' in question ? question.since : null
   const [bound] = await database.query<{ next: RequestId }>(
@@ -44,10 +52,13 @@ export async function readRequestsSince(database: Database, question: TailQuesti
        from generate_series(0, $1::int - 1) as p (partition)
       cross join lateral (select * from request_log x
                            where x.partition = p.partition and ($2::uuid is null or x.id >= $2)
+                             and ($4::uuid is null or x.account_id = $4)
+                             and ($5::text is null or x.model = $5)
+                             and ($6::text[] is null or x.status = any($6))
                            order by x.id desc limit $3) r
        left join api_keys k on k.partition = r.partition and k.id = r.key_id
       order by r.id desc limit $3`,
-      [partitions, since, last],
+      [partitions, since, last, accountId, model, statuses],
     ),
   )
   return { rows: rows.reverse(), next: bound!.next }
