@@ -234,6 +234,19 @@ export function requirePerson({ personId }: Session, visitor: Visitor): void {
     )
 }
 
+/**
+ * A sign-in on a page that shows a person must be of that person: "Confirm it is you" would otherwise open another account, and the
+ * form on the page would be lost. Call it before the sign-in changes anything.
+ */
+export function requireShownPerson(personId: string, visitor: Visitor): void {
+  const shown = visitor.header(personHeader)
+  if (shown !== undefined && shown !== 'none' && shown !== personId)
+    throw new ServiceError(
+      'account_switched',
+      'This signs in another person than the one of this page. Nothing was changed. Use a wallet or passkey of this account, or sign out first.',
+    )
+}
+
 function requireRole({ role }: Contract, session: Session | undefined): void {
   if (session !== undefined && role !== undefined && !reaches(session.role, role)) {
     throw new RoleRequiredError(role, session)

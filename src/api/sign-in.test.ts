@@ -301,6 +301,29 @@ test('a window that shows another person than the session has changes nothing of
   await since.post('/api/auth/logout', {}, headers)
 })
 
+// "Confirm it is you" opened whatever account the wallet, passkey or local sign-in belongs to, and the page's form was lost.
+test('a page that shows a person accepts only a sign-in of that person, and a refused one creates nothing', async () => {
+  const { database } = suite.service
+  const shown = new DashboardClient(suite.service)
+  const device = new Device()
+  const { person } = await shown.post('/api/auth/passkey/register', { credential: await device.register(shown) })
+  const headers = { 'x-router-person': person.id }
+  const other = new Device()
+  await new DashboardClient(suite.service).post('/api/auth/passkey/register', {
+    credential: await other.register(shown),
+  })
+  const counts = () => database.query('select (select count(*) from people) + (select count(*) from accounts) as count')
+  const before = await counts()
+  const refused = async (path: string, body: unknown) =>
+    assert.deepEqual(await shown.refusal('POST', path, body, headers), [409, 'account_switched'], path)
+  await refused('/api/auth/passkey/verify', { credential: await other.signIn(shown) })
+  await refused('/api/auth/wallet', await signedMessage(shown, createWallet()))
+  assert.deepEqual(await counts(), before)
+  assert.equal((await shown.get('/api/session')).person.id, person.id)
+  const again = await shown.post('/api/auth/passkey/verify', { credential: await device.signIn(shown) }, headers)
+  assert.equal(again.person.id, person.id)
+})
+
 test('a passkey’s answer is good once, for this place, by its own key and with its owner present', async () => {
   const client = new DashboardClient(suite.service)
   const device = new Device()

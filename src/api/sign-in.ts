@@ -35,7 +35,14 @@ import { reopenAccount } from '../ledger/close-account.ts'
 import { findWallet } from '../ledger/wallet-accounts.ts'
 import type { Contract } from '../openapi/contract.ts'
 import { signInContracts } from '../openapi/contracts/sign-in.ts'
-import { accountHeader, NotInSandboxError, requirePerson, requireRecentSignIn, SessionRequiredError } from './gate.ts'
+import {
+  accountHeader,
+  NotInSandboxError,
+  requirePerson,
+  requireRecentSignIn,
+  requireShownPerson,
+  SessionRequiredError,
+} from './gate.ts'
 import { logAccountEvent } from './log-account-event.ts'
 import { isLocalSignInOffered, type RenderedSession, renderSession } from './render-session.ts'
 import type { ApiRouter } from './router.ts'
@@ -137,12 +144,12 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
       const actor = { owner: account, session: undefined, visitor }
       await logAccountEvent({ ...services, database: connection }, 'account_reopened', actor)
     })
-    return signIn(services, call, await linkSignIn(account), 'link')
+    return signIn(services, call, await linkSignIn(account, call.visitor), 'link')
   })
 
   router.at(signInContracts.signInLocally).answer(async (call) => {
     if (!isLocalSignInOffered(services, call.visitor)) throw new NotInSandboxError()
-    return signIn(services, call, await linkSignIn(await chainServices.sandbox!.localAccount()), 'local')
+    return signIn(services, call, await linkSignIn(await chainServices.sandbox!.localAccount(), call.visitor), 'local')
   })
 
   router.at(signInContracts.signOut).answer(async ({ session, setHeader }) => {
@@ -151,8 +158,9 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
     return undefined
   })
 
-  async function linkSignIn(account: AccountRef): Promise<SignIn> {
+  async function linkSignIn(account: AccountRef, visitor: Visitor): Promise<SignIn> {
     const personId = await database.transaction((connection) => findLinkOwner(connection, account))
+    requireShownPerson(personId, visitor)
     return { personId, account }
   }
 }
@@ -211,6 +219,7 @@ async function selectAccount(
   invitation: string | undefined,
 ): Promise<SignIn> {
   const { database: connection } = services
+  requireShownPerson(personId, visitor)
   if (invitation !== undefined) {
     const { account, joined } = await acceptInvitation(connection, invitation, personId)
     if (joined) {

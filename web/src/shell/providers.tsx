@@ -45,7 +45,7 @@ export function Providers({ children }: { children: ReactNode }) {
   // Loaded early: an update of the service may have removed its file by the time it is needed, and a reload would lose form input.
   useEffect(() => void loadSignInAgain().catch(() => {}), [])
   const done = (session: Session) => {
-    // Another account's or person's pages, and a half-finished payment of theirs, are nothing to go on with.
+    // Clear caches and pending payments when account or person changes.
     if (!isShown(session)) return window.location.assign('/')
     setPrompt()
     void setSession(client, session).then(() => client.invalidateQueries())

@@ -110,7 +110,7 @@ function LinkSignIn() {
   const client = useQueryClient()
   const [token] = useState(() => new URLSearchParams(window.location.hash.slice(1)).get('token'))
   const { mutate, error, isPending } = useMutation({
-    mutationFn: (given: string) => call('signInWithLink', { body: { token: given } }),
+    mutationFn: (given: string) => call('signInWithLink', { body: { token: given } }, { isOfShownAccount: false }),
     onSuccess: (entered) => setSession(client, entered),
   })
   useEffect(() => {

@@ -13,8 +13,9 @@ import { useWallets, type Wallet } from '../../wallet/wallet.ts'
 import { WalletButton } from '../../wallet/wallet-button.tsx'
 import { openWithPasskey, passkeysWork, signInWithPasskey } from './passkey.ts'
 import { prepareMessage, type SignInMessage, signInWithWallet } from './wallet.ts'
+import type { Ways } from './ways.ts'
 
-/** The form, in place of a page that needs a session. Every page that reads the session follows it as soon as it is there. */
+/** The form, in place of a page that needs a session. Pages re-render when the session query is set. */
 export function SignIn({
   lead,
   invitation,
@@ -58,15 +59,15 @@ export function SignIn({
 
 type WaysProps = {
   readonly session: Session
-  /** Signing in again must reach the same account: opening another one is not offered. */
-  readonly again?: boolean
+  /** To confirm who is signed in: only these ways, and no new account. */
+  readonly ways?: Ways
   /** The token of an invitation: the person who signs in joins its account. */
   readonly invitation?: string | undefined
   readonly onSignedIn: (session: Session) => void
 }
 
 /** Every way in that this browser and this installation have. */
-export function WaysIn({ session, again = false, invitation, onSignedIn }: WaysProps) {
+export function WaysIn({ session, ways, invitation, onSignedIn }: WaysProps) {
   const local = useMutation({ mutationFn: () => call('signInLocally'), onSuccess: onSignedIn })
   const passkey = useMutation({
     mutationFn: (how: 'sign_in' | 'register') =>
@@ -83,7 +84,7 @@ export function WaysIn({ session, again = false, invitation, onSignedIn }: WaysP
   const error = local.error ?? passkey.error
   return (
     <div className="flex flex-col gap-4">
-      {session.sign_in.local && invitation === undefined && (
+      {(ways?.local ?? session.sign_in.local) && invitation === undefined && (
         <div className="flex flex-col gap-1">
           <Button variant="primary" className="h-10" onClick={() => local.mutate()} busy={local.isPending}>
             Continue as local developer
@@ -91,14 +92,14 @@ export function WaysIn({ session, again = false, invitation, onSignedIn }: WaysP
           <p className="text-sm text-muted">Sandbox only, from this machine only. No wallet or password needed.</p>
         </div>
       )}
-      <WalletList session={session} invitation={invitation} onSignedIn={onSignedIn} />
-      {passkeysWork(session) && (
+      {ways?.wallet !== false && <WalletList session={session} invitation={invitation} onSignedIn={onSignedIn} />}
+      {ways?.passkey !== false && passkeysWork(session) && (
         <section aria-label="Passkey" className="flex flex-col gap-2">
           <h2 className="text-sm text-muted">Passkey</h2>
           <Button className="h-10" onClick={() => passkey.mutate('sign_in')} busy={passkey.isPending}>
             Sign in with a passkey
           </Button>
-          {!again && (
+          {ways === undefined && (
             <Button variant="quiet" onClick={() => passkey.mutate('register')} busy={passkey.isPending}>
               {invitation === undefined ? 'Create an account with a new passkey' : 'Join with a new passkey'}
             </Button>
