@@ -1,6 +1,7 @@
 import type { LedgerNumbers } from '../ledger/ledger-numbers.ts'
 import { holdSecondsMax, type OperatorHealth, type StuckItem } from '../ledger/operator-health.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
+import type { ProviderHealth } from '../providers/provider.ts'
 
 export type AttentionItem = {
   readonly level: 'error' | 'warning'
@@ -16,6 +17,7 @@ export type AttentionItem = {
 export type Observed = {
   readonly health: OperatorHealth
   readonly numbers: LedgerNumbers
+  readonly providers: readonly Pick<ProviderHealth, 'provider' | 'state' | 'lastFailure'>[]
   readonly nowMs: number
   /** The sandbox chain has a block only when there is a transaction, so a reader without progress is normal there. */
   readonly isSandbox: boolean
@@ -30,7 +32,7 @@ const gasAtomicMin = 1_000_000
 
 /** Problems for the operator, errors first. Every item names its runbook. */
 export function findAttention(observed: Observed): readonly AttentionItem[] {
-  const found = [...ofLedger(observed), ...ofChain(observed), ...ofPayments(observed), ...ofStuck(observed)]
+  const found = [ofLedger, ofProviders, ofChain, ofPayments, ofStuck].flatMap((find) => find(observed))
   const items = found.filter((one) => one !== false)
   return items.sort((a, b) => Number(a.level === 'warning') - Number(b.level === 'warning'))
 }
@@ -47,6 +49,20 @@ function item(
 ): AttentionItem {
   const [sinceText, account_id] = [since?.toISOString() ?? null, accountId ?? null]
   return { level, code, title, detail, since: sinceText, account_id, runbook: `/docs/runbooks/${runbook}` }
+}
+
+/** One failure may be caused by the request itself, so only an open circuit breaker is an error. */
+function ofProviders({ providers, nowMs }: Observed): Found {
+  return providers
+    .filter(({ state, lastFailure }) => state !== 'closed' || lastFailure?.isLatest)
+    .map(({ provider, state, lastFailure }) => {
+      const title =
+        state === 'open' ? `Provider ${provider} is failing` : `The last answer of provider ${provider} failed`
+      return item(state === 'open' ? 'error' : 'warning', 'incident', ['provider_failing', title], {
+        detail: lastFailure?.message ?? 'Its circuit breaker is open.',
+        ...(lastFailure && { since: new Date(nowMs - lastFailure.agoMs) }),
+      })
+    })
 }
 
 function ofLedger({ health: { frozen, suspended, processMetrics }, nowMs }: Observed): Found {

@@ -65,10 +65,12 @@ export function routeOperator(router: ApiRouter, services: ApiServices): void {
       chainServices.solvency?.().catch(() => undefined),
     ])
     const nowMs = Date.now()
+    const isSandbox = chainServices.sandbox !== undefined
+    const observed = { health: ledger, numbers, providers: providers(), nowMs, isSandbox }
     return {
       object: 'operator_health',
       at: new Date(nowMs).toISOString(),
-      attention: [...findAttention({ health: ledger, numbers, nowMs, isSandbox: chainServices.sandbox !== undefined })],
+      attention: [...findAttention(observed)],
       nodes: ledger.nodes.map(({ id, startedAt, leaseSeconds }) => ({
         id,
         started_at: startedAt.toISOString(),
@@ -76,7 +78,7 @@ export function routeOperator(router: ApiRouter, services: ApiServices): void {
         alive: leaseSeconds >= 0,
         this_node: id === holds.node,
       })),
-      parts: partsOf({ service, numbers, ledger, solvency, providers: providers(), nowMs }),
+      parts: partsOf({ service, numbers, ledger, solvency, providers: observed.providers, nowMs }),
       queues: queuesOf(numbers, (operation) => holds.queued(operation)),
     }
   })
@@ -231,7 +233,7 @@ type Seen = {
 
 type Part = AnswerOf<typeof operatorContracts.getOperatorHealth>['parts'][number]
 
-const providerStates = { closed: 'working', 'half-open': 'unknown', open: 'failing' } as const
+const providerStates = { 'half-open': 'last_failed', open: 'failing' } as const
 
 function providerPart({ provider, state, firstByteMs, succeeded, failed, lastFailure }: ProviderHealth): Part {
   const latency = firstByteMs === undefined ? [] : [`first byte after ${firstByteMs} ms`]
@@ -239,10 +241,17 @@ function providerPart({ provider, state, firstByteMs, succeeded, failed, lastFai
     lastFailure === undefined
       ? []
       : [`last error ${Math.round(lastFailure.agoMs / 1000)} s ago: ${lastFailure.message}`]
+  const calls = succeeded + failed
+  const known = calls === 0 ? 'unused' : lastFailure?.isLatest ? 'last_failed' : 'working'
   return {
     name: `Provider ${provider}`,
-    state: state === 'closed' && succeeded + failed === 0 ? 'unused' : providerStates[state],
-    detail: [`Circuit breaker ${state}`, ...latency, ...failure].join('; '),
+    state: state === 'closed' ? known : providerStates[state],
+    detail: [
+      `Circuit breaker ${state}`,
+      ...(calls === 0 ? [] : [`${succeeded} of ${calls} attempts succeeded`]),
+      ...latency,
+      ...failure,
+    ].join('; '),
   }
 }
 
@@ -262,8 +271,7 @@ function partsOf({ service, numbers, ledger, solvency, providers, nowMs }: Seen)
   const final = numbers.oldestPaymentSeconds
   return [
     { name: 'Database', state: service.databaseMs === undefined ? 'failing' : 'working', detail: database },
-    { name: 'Model upstream', state: service.model, detail: 'From its latest answers to this node' },
-    ...(providers.length > 1 ? providers.map(providerPart) : []),
+    ...providers.map(providerPart),
     { name: 'Search provider', state: service.search, detail: 'From its latest answers to this node' },
     {
       name: 'Chain',

@@ -30,7 +30,10 @@ export type ProviderHealth = {
   /** Answers and failures since the provider was configured. */
   readonly succeeded: number
   readonly failed: number
-  readonly lastFailure: { readonly code: string; readonly message: string; readonly agoMs: number } | undefined
+  /** `isLatest`: no answer succeeded since. */
+  readonly lastFailure:
+    | { readonly code: string; readonly message: string; readonly agoMs: number; readonly isLatest: boolean }
+    | undefined
 }
 
 // The weight of one answer: a change of speed shows after a few answers, a single slow answer does not.
@@ -49,6 +52,7 @@ export class Provider {
   #succeeded = 0
   #failed = 0
   #lastFailure: { readonly code: string; readonly message: string; readonly atMs: number } | undefined
+  #lastFailed = false
 
   constructor(settings: ProviderSettings, clock: Clock) {
     this.settings = settings
@@ -97,12 +101,14 @@ export class Provider {
 
   succeeded(model: string, account: string): void {
     this.#succeeded += 1
+    this.#lastFailed = false
     this.#breaker.succeeded(account)
     this.#models.get(model)?.succeeded(account)
   }
 
   failed(model: string, account: string, error: ServiceError): void {
     this.#failed += 1
+    this.#lastFailed = true
     this.#lastFailure = { code: error.code, message: describe(error), atMs: this.#clock.now() }
     if (!isAboutModel(error)) {
       this.#breaker.failed(account)
@@ -130,6 +136,7 @@ export class Provider {
         code: lastFailure.code,
         message: lastFailure.message,
         agoMs: Math.round(now - lastFailure.atMs),
+        isLatest: this.#lastFailed,
       },
     }
   }
@@ -174,5 +181,5 @@ function isAboutModel(error: ServiceError): boolean {
 function describe(error: ServiceError): string {
   const status = 'upstreamStatus' in error && error.upstreamStatus !== undefined ? ` (${error.upstreamStatus})` : ''
   const cause = error.cause instanceof Error ? `: ${error.cause.message}` : ''
-  return `${error.message}${status}${cause}`
+  return `${error.message.replace(/\.$/, '')}${status}${cause}`
 }

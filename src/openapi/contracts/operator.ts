@@ -117,7 +117,7 @@ export const operatorContracts = {
       parts: z.array(
         z.object({
           name: z.string(),
-          state: z.enum([...standings, 'off', 'unknown']),
+          state: z.enum([...standings, 'last_failed', 'off', 'unknown']),
           detail: z.string(),
         }),
       ),

@@ -71,7 +71,8 @@ function Attention({ items }: { items: OperatorHealth['attention'] }) {
 const states: Readonly<Record<OperatorHealth['parts'][number]['state'], readonly [Mark, string]>> = {
   working: ['settled', 'Working'],
   failing: ['failed', 'Failing'],
-  unused: ['pending', 'Not used yet'],
+  last_failed: ['held', 'Last answer failed'],
+  unused: ['cancelled', 'Not used yet'],
   off: ['cancelled', 'Off'],
   unknown: ['cancelled', 'Unknown'],
 }
