@@ -62,6 +62,7 @@ test('from nothing to the first paid answer: money, key, request and explanation
 
 test('the first request appears on the empty log by itself; refused, it has neither a quote nor a charge to explain', async () => {
   const page = await dashboard.open()
+  await page.addInitScript(() => localStorage.setItem('penny.requests.hidden', ''))
   await openAccountWithPasskey(dashboard, page)
   const secret = await createKey(page, 'Unfunded')
   await page.getByRole('link', { name: 'Requests', exact: true }).first().click()

@@ -240,6 +240,8 @@ function readBucket({ kind, buckets, granularity, series, format }: Props, at: n
   const rows: Row[] = series
     .filter(({ values }) => isReadable(kind, values[at]))
     .map(({ label, values, colour }) => ({ label, value: format(values[at]!), colour }))
+    // The first row of the tooltip is the top of the stack.
+    .reverse()
   if (kind === 'bars' && series.length > 1)
     rows.push({ label: 'Total', value: format(series.reduce((sum, { values }) => sum + (values[at] ?? 0), 0)) })
   if (rows.length === 0) rows.push({ label: 'No data', value: '' })
@@ -286,7 +288,7 @@ function Tip({ title, rows, x, width }: { title: string; rows: readonly Row[]; x
 function useWidth(): [React.RefObject<HTMLDivElement | null>, number] {
   const frame = useRef<HTMLDivElement>(null)
   const [width, setWidth] = useState(0)
-  // Before it is shown: drawn at a guess, it would be wider than its place for a moment, and the page than the screen.
+  // Measure before the first paint. A guessed width would overflow the page for one frame.
   useLayoutEffect(() => {
     setWidth(frame.current!.clientWidth)
     const observer = new ResizeObserver(([entry]) => setWidth(Math.floor(entry!.contentRect.width)))

@@ -22,7 +22,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
   const [text, setText] = useState('')
   const [at, setAt] = useState(0)
   const listId = useId()
-  const choices = useChoices(text)
+  const { choices, isSearching } = useChoices(text)
   const chosen = choices[Math.min(at, choices.length - 1)]
 
   // A layout effect, as in `ui/dialog.tsx`: the browser restores the focus.
@@ -51,7 +51,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
     }
   }
   return (
-    // biome-ignore lint/a11y/useKeyWithClickEvents: Escape is the keyboard's way out, and the browser hears it.
+    // biome-ignore lint/a11y/useKeyWithClickEvents: `<dialog>` handles Escape itself.
     <dialog
       ref={dialog}
       aria-label="Search or run a command"
@@ -81,7 +81,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
           onKeyDown={onKeyDown}
         />
       </div>
-      {choices.length === 0 && <p className="px-4 py-4 text-muted">No matches.</p>}
+      {choices.length === 0 && <p className="px-4 py-4 text-muted">{isSearching ? 'Searching…' : 'No matches.'}</p>}
       <div id={listId} role="listbox" aria-label="Choices" className="max-h-96 overflow-y-auto p-1.5">
         {choices.map((choice) => (
           <div
@@ -107,7 +107,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
   )
 }
 
-function useChoices(text: string): readonly Choice[] {
+function useChoices(text: string): { choices: readonly Choice[]; isSearching: boolean } {
   const navigate = useNavigate()
   const [theme, setTheme] = useTheme()
   const systemIsDark = useSystemIsDark()
@@ -115,8 +115,9 @@ function useChoices(text: string): readonly Choice[] {
   const { data: keys } = useQuery(keysQuery)
   const { data: models } = useQuery(modelsQuery)
   const isWalletAccount = useX402Wallet() !== undefined
-  const { data: docs } = useQuery(docsSearchQuery(useDeferredValue(text.trim())))
-  return useMemo(() => {
+  const asked = useDeferredValue(text.trim())
+  const { data: docs, isFetching } = useQuery(docsSearchQuery(asked))
+  const choices = useMemo(() => {
     const go = (to: string, search: Record<string, string> = {}) => void navigate({ to, search } as never)
     const id = /(?:req_|chatcmpl-)[0-9a-f]{32}/.exec(text)?.[0].replace('chatcmpl-', 'req_')
     const all: Choice[] = [
@@ -165,4 +166,5 @@ function useChoices(text: string): readonly Choice[] {
     )
     return [...pasted, ...matching.slice(0, choicesMax - Math.min(found.length, docsMax)), ...found.slice(0, docsMax)]
   }, [docs, isDark, isWalletAccount, keys, models, navigate, setTheme, text])
+  return { choices, isSearching: isFetching || asked !== text.trim() }
 }

@@ -30,15 +30,23 @@ export function Dialog({
   useLayoutEffect(() => {
     const element = dialog.current!
     if (!element.open) element.showModal()
-    // Focus the first field of a form; the browser would focus Close.
-    element.querySelector<HTMLElement>('[data-body] :is(input, select, textarea)')?.focus()
+    // The first field of a form, or what the dialog names as safe; the browser would focus Close.
+    const first = [
+      '[data-first] button',
+      '[data-body] :is(input, select, textarea)',
+      'footer > button:not([type=submit])',
+    ]
+    first
+      .map((one) => element.querySelector<HTMLElement>(one))
+      .find((found) => found !== null)
+      ?.focus()
     return () => element.close()
   }, [])
   const leave = () => {
     if (!busy) onClose()
   }
   return (
-    // biome-ignore lint/a11y/useKeyWithClickEvents: Escape is the keyboard's way out, and the browser hears it.
+    // biome-ignore lint/a11y/useKeyWithClickEvents: `<dialog>` handles Escape itself.
     <dialog
       ref={dialog}
       aria-labelledby={titleId}

@@ -39,8 +39,11 @@ export function formatSpan(ms: number): string {
   return `${Math.round(seconds / 86_400)} d`
 }
 
-/** A latency: milliseconds as long as they are readable, then seconds. */
+/** A latency: milliseconds as long as they are readable, then seconds, then hours and minutes. */
 export function formatMs(ms: number | null): string {
   if (ms === null) return '–'
+  const minutes = Math.round(ms / 60_000)
+  if (minutes >= 60) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`
+  if (minutes >= 2) return `${minutes} min`
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`
 }

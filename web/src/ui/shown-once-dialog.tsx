@@ -58,7 +58,7 @@ export function ShownOnceDialog({
         <output className="num block rounded-md border border-edge bg-sunken p-3 break-all" data-testid={testId}>
           {value}
         </output>
-        <div className="flex flex-wrap gap-2">
+        <div className="flex flex-wrap gap-2" data-first>
           <CopyButton text={value} variant="primary" onCopied={keep}>
             {copyLabel}
           </CopyButton>

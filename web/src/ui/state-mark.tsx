@@ -13,7 +13,7 @@ const marks: Readonly<Record<Mark, readonly [icon: IconName, word: string, colou
   settled: ['check', 'Settled', 'text-accent'],
   pending: ['held', 'Pending', 'text-held'],
   cancelled: ['stopped', 'Cancelled', 'text-muted'],
-  refused: ['cross', 'Refused', 'text-error'],
+  refused: ['cross', 'Refused', 'text-(--series-3)'],
 }
 
 export function StateMark({ mark, word }: { mark: Mark; word?: string }) {

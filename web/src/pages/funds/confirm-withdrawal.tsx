@@ -61,7 +61,10 @@ export function ConfirmWithdrawal({ agreed, feeMax, time, session, account, know
       <Facts
         rows={[
           ['Amount', numeric(formatExact(parse(amount)))],
-          [feeMax === 0n ? 'Fee' : 'Maximum fee (any unused part is returned)', numeric(formatExact(feeMax))],
+          [
+            feeMax === 0n ? 'Fee' : 'Maximum fee (any unused part is returned)',
+            feeMax === 0n ? 'none' : numeric(formatExact(feeMax)),
+          ],
           ['You receive', numeric(formatExact(parse(amount) - feeMax))],
           ['To', numeric(address)],
           ['Chain', session.chain?.name ?? 'the chain'],

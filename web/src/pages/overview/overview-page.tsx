@@ -83,12 +83,13 @@ function Burn({ overview: { burn } }: { overview: Overview }) {
   const perDay = atomic(burn.per_day_atomic)
   // A wallet that pays each request does not run out of credit.
   const isWalletAccount = useX402Wallet() !== undefined
-  if (burn.days_left === null || perDay === 0n || isWalletAccount) return null
+  // A rate that would last for years says nothing about the account.
+  if (burn.days_left === null || burn.days_left > 999 || perDay === 0n || isWalletAccount) return null
   const days = Math.floor(burn.days_left)
   return (
     <p className="-mt-3 text-muted" data-testid="burn">
-      {days > 999 ? 'More than 999 days' : `≈ ${days} ${days === 1 ? 'day' : 'days'}`} left at {formatAmount(perDay)}{' '}
-      per day (average of the last 7 days, or since your first request).
+      ≈ {days} {days === 1 ? 'day' : 'days'} left at {formatAmount(perDay)} per day (average of the last 7 days, or
+      since your first request).
     </p>
   )
 }
@@ -116,7 +117,7 @@ function AlertsPanel({ overview: { alerts } }: { overview: Overview }) {
 const standings = {
   working: ['settled', 'Working'],
   failing: ['failed', 'Failing'],
-  unused: ['pending', 'Not used yet'],
+  unused: ['cancelled', 'Not used yet'],
   off: ['cancelled', 'Off'],
   unknown: ['cancelled', 'Unknown'],
 } as const

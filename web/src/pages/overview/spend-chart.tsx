@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { useMemo } from 'react'
-import { sessionQuery, usageQuery } from '../../api/queries.ts'
+import { modelsQuery, sessionQuery, usageQuery } from '../../api/queries.ts'
 import type { Overview } from '../../api/shapes.ts'
 import { bucketSpan } from '../../charts/scale.ts'
 import { TimeChart } from '../../charts/time-chart.tsx'
@@ -10,7 +10,7 @@ import { Loaded } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { useNow } from '../../ui/time.tsx'
 import { colouredGroups, foldSeries, spendOf } from '../usage/fold-series.ts'
-import { spanRenewMs, usageSpan } from '../usage/usage-range.ts'
+import { spanNote, spanRenewMs, usageSpan } from '../usage/usage-range.ts'
 
 const height = 180
 
@@ -25,19 +25,25 @@ export function SpendChart({ range }: { range: Overview['range'] }) {
   const nowMs = useNow(spanRenewMs)
   const span = useMemo(() => usageSpan(range, nowMs, createdAt), [range, nowMs, createdAt])
   const usage = useQuery(usageQuery({ ...span, group_by: 'model' }))
+  const { data: models } = useQuery(modelsQuery)
+  const note = usage.data && spanNote(range, usage.data.from, usage.data.granularity, nowMs)
   return (
     <Panel
       title="Spend by model"
       testId="spend-chart"
       actions={
-        <Link to="/usage" search={{ range } as never} className="text-sm link">
-          Usage
-        </Link>
+        <>
+          {note !== undefined && <span className="text-sm text-muted">{note}</span>}
+          <Link to="/usage" search={{ range } as never} className="text-sm link">
+            Usage
+          </Link>
+        </>
       }
     >
       <Loaded query={usage} skeleton={<div className="skeleton" style={{ height }} />}>
         {(data) => {
-          const series = foldSeries(data.series, spendOf, colouredGroups(data.series, [spendOf]))
+          const order = models?.data.map(({ id }) => id)
+          const series = foldSeries(data.series, spendOf, colouredGroups(data.series, [spendOf], order))
           return (
             <>
               <TimeChart

@@ -48,7 +48,7 @@ export function Tiles({ overview, range }: { overview: Overview; range: Overview
         label="Error rate"
         to="/requests"
         search={{ ...search, status: 'failed,refused' }}
-        value={formatPercent(error_rate.value ?? 0)}
+        value={sum(requests.value, refused.value) === 0 ? '–' : formatPercent(error_rate.value ?? 0)}
         change={pointsChange(error_rate.value, error_rate.previous)}
         course={error_rate.sparkline}
       />
@@ -91,7 +91,9 @@ function Tile({ label, to, search, hash, value, change: changed, course }: TileP
       </dt>
       <dd className="num text-xl font-medium tracking-tight">{value}</dd>
       <dd className="flex items-end justify-between gap-2">
-        <span className="text-sm text-muted">{changed}</span>
+        <span className="text-sm text-muted" title="Compared with the same span of time before">
+          {changed}
+        </span>
         <Sparkline values={course} />
       </dd>
     </div>
@@ -125,13 +127,14 @@ function Sparkline({ values }: { values: readonly (number | null)[] }) {
 
 /** The change from the previous time span in percent, as text. */
 export function change(value: number | null, previous: number | null): string {
-  if (value === null || previous === null || previous === 0) return value ? 'new' : 'no change'
+  if (value === null || previous === null || previous === 0) return value ? 'new' : ''
   const percentage = Math.round(((value - previous) / previous) * 100)
   if (percentage === 0) return 'no change'
-  return percentage > 0 ? `+${percentage} %` : `−${-percentage} %`
+  return percentage > 0 ? `+${percentage} % vs before` : `−${-percentage} % vs before`
 }
 
 function pointsChange(value: number | null, previous: number | null): string {
+  if (value === null) return ''
   const points = Math.round(((value ?? 0) - (previous ?? 0)) * 1000) / 10
   if (points === 0) return 'no change'
   return `${points > 0 ? '+' : '−'}${Math.abs(points)} points`

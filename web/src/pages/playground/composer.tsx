@@ -1,7 +1,6 @@
 import { type KeyboardEvent, useId } from 'react'
 import type { Key } from '../../api/shapes.ts'
 import { Button } from '../../ui/button.tsx'
-import { Icon } from '../../ui/icon.tsx'
 import { type Conversation, isRunning } from './conversation.ts'
 import type { PlaygroundActions } from './playground-actions.ts'
 import { type Settings, sendProblem } from './playground-form.ts'
@@ -14,6 +13,8 @@ type Props = {
   readonly actions: PlaygroundActions
   readonly payingKey: Key | undefined
 }
+
+const isMac = /Mac|iPhone|iPad/.test(navigator.userAgent)
 
 /** The next message, its maximum cost, and the key that pays. */
 export function Composer({ conversation, settings, actions, payingKey }: Props) {
@@ -89,10 +90,11 @@ export function Composer({ conversation, settings, actions, payingKey }: Props) 
               type="submit"
               variant="primary"
               disabled={problem !== undefined}
-              title={problem ?? 'Send (Ctrl or ⌘ Enter)'}
+              title={problem}
+              aria-keyshortcuts="Control+Enter Meta+Enter"
             >
               Send
-              <Icon name="send" />
+              <kbd className="text-xs opacity-80 max-md:hidden">{isMac ? '⌘' : 'Ctrl'} ↵</kbd>
             </Button>
           )}
         </div>

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type Answer, emptyAnswer, type Lane } from './conversation.ts'
-import { bodyOf, emptySettings, type Settings, sendProblem, settingsProblems } from './playground-form.ts'
+import { bodyOf, emptySettings, firstKey, type Settings, sendProblem, settingsProblems } from './playground-form.ts'
 
 const settings: Settings = { ...emptySettings, keyId: 'k' }
 const lane: Lane = { model: 'gpt-5.6-terra', messages: [], requestIds: [] }
@@ -91,4 +91,15 @@ test('a model or web tools that the paying key forbids are not sent', () => {
   const web = { ...settings, search: true, fetch: true }
   const { web_search, web_fetch } = bodyOf(web, lane, 'Hi', { ...abilities, hasWebTools: false })
   assert.deepEqual([web_search, web_fetch], [false, false])
+})
+
+// The oldest key was a batch job's with $0.03 a day: two messages of the playground spent it.
+test('a key with a spending limit pays for the playground only after it was chosen', () => {
+  const key = (id: string, created_at: string, limit: string | null) => ({ id, created_at, limit })
+  const batch = key('batch', '2026-01-01', '0.03')
+  const keys = [key('new', '2026-03-01', null), batch, key('old', '2026-02-01', null)]
+  assert.equal(firstKey(keys, ''), 'old')
+  assert.equal(firstKey(keys, 'batch'), 'batch')
+  assert.equal(firstKey(keys, 'revoked'), 'old')
+  assert.equal(firstKey([batch], ''), '')
 })

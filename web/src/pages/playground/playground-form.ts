@@ -101,6 +101,16 @@ export function settingsProblems(settings: Settings): SettingsProblems {
 
 type PayingKey = Pick<Key, 'name' | 'allowed_models'>
 
+/**
+ * The key chosen last time, or else the oldest one without a limit. A key with a limit has its budget for a purpose: it pays only
+ * after it was chosen.
+ */
+export function firstKey(keys: readonly Pick<Key, 'id' | 'created_at' | 'limit'>[], lastKey: string): string {
+  if (keys.some(({ id }) => id === lastKey)) return lastKey
+  const unlimited = keys.filter(({ limit }) => limit === null)
+  return unlimited.sort((a, b) => a.created_at.localeCompare(b.created_at))[0]?.id ?? ''
+}
+
 /** Why the key cannot pay for this model. */
 export function modelProblem(key: PayingKey | undefined, model: string): string | undefined {
   if (key === undefined || key.allowed_models.length === 0 || key.allowed_models.includes(model)) return undefined

@@ -19,7 +19,7 @@ import { Composer } from './composer.tsx'
 import { isRunning } from './conversation.ts'
 import type { PlaygroundState } from './conversation-store.ts'
 import { PlaygroundActions } from './playground-actions.ts'
-import { sendProblem } from './playground-form.ts'
+import { firstKey, sendProblem } from './playground-form.ts'
 import { SettingsPanel } from './settings-panel.tsx'
 import { Thread } from './thread.tsx'
 import { useConversation } from './use-conversation.ts'
@@ -74,7 +74,7 @@ function Workbench({ keys, models, session }: WorkbenchProps) {
   const [lastKey, rememberKey] = usePreference(`playground-key.${accountId}`, '')
   const { store, state } = useConversation(accountId, {
     model: models.find(({ id }) => id === session.default_model)?.id ?? models[0]!.id,
-    keyId: firstChoice(keys, lastKey),
+    keyId: firstKey(keys, lastKey),
   })
   const actions = useMemo(() => new PlaygroundActions(store, models, keys), [store, models, keys])
   useAddress(actions, keys, models)
@@ -131,12 +131,6 @@ function Workbench({ keys, models, session }: WorkbenchProps) {
       </div>
     </Page>
   )
-}
-
-/** The key chosen last time, or else the oldest one: a key that is created later does not become the payer by itself. */
-function firstChoice(keys: readonly Key[], lastKey: string): string {
-  if (keys.some(({ id }) => id === lastKey)) return lastKey
-  return keys.reduce((oldest, key) => (key.created_at < oldest.created_at ? key : oldest)).id
 }
 
 /** Takes model and key from a link such as `/playground?model=…`, once: it does not override later choices. */

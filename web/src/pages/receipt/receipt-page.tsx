@@ -11,10 +11,10 @@ import { usePageTitle } from '../../shell/page.tsx'
 import { Button } from '../../ui/button.tsx'
 import { CopyableId, shorten } from '../../ui/copy.tsx'
 import { download } from '../../ui/csv.ts'
+import { utc } from '../../ui/format-time.ts'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Facts, Notice } from '../../ui/panel.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
-import { Time } from '../../ui/time.tsx'
 import { Transaction } from '../requests/request-drawer.tsx'
 import { Checks, type Verdict } from './checks.tsx'
 import { type IssuerCheck, isFromElsewhere, useIssuerCheck } from './issuer.ts'
@@ -152,32 +152,34 @@ function nameOf({ name, ok, pending }: Check, { payment }: Receipt): string {
 }
 
 function ReceiptFacts({ receipt: { entry, payment } }: { receipt: Receipt }) {
-  const instant = (milliseconds: bigint) => new Date(Number(milliseconds)).toISOString()
   const isRequest = entry.kind === 'request'
   return (
     <section className="rounded-md border border-rule bg-surface p-4" aria-label="Receipt">
       <Facts
         rows={[
-          ['Kind', kindWords[entry.kind]],
-          ...(entry.request === ''
-            ? []
-            : [['Request', <CopyableId key="request" id={entry.request} label="request id" short />] as const]),
           entry.amount < 0n
             ? ['Refunded', <Amount key="amount" value={-entry.amount} strong />]
             : ['Charged', <Amount key="amount" value={entry.amount} strong />],
+          ['Date', utc(new Date(Number(entry.endedAt)))],
+          ['Payer', <CopyableId key="payer" id={entry.payer} label="payer" short />],
+          ...(payment === undefined
+            ? []
+            : [['Payee', <CopyableId key="issuer" id={payment.issuer} label="issuer" short />] as const]),
+          ['For', kindWords[entry.kind]],
+          ...(entry.request === ''
+            ? []
+            : [['Request', <CopyableId key="request" id={entry.request} label="request id" short />] as const]),
           ...(isRequest
             ? ([
-                ['Quoted', <Amount key="quote" value={entry.quote} />],
-                ['From credit', <Amount key="credit" value={entry.fromCredit} />],
-                ['Status', entry.status],
                 ['Model', entry.model],
                 ['Tokens', `${formatCount(entry.promptTokens)} in, ${formatCount(entry.completionTokens)} out`],
                 ['Searches', formatCount(entry.searchCalls)],
+                ['Quoted', <Amount key="quote" value={entry.quote} />],
+                ['From credit', <Amount key="credit" value={entry.fromCredit} />],
+                ['Status', entry.status],
+                ['Received', utc(new Date(Number(entry.createdAt)))],
               ] as const)
             : []),
-          ['From', <Time key="from" at={instant(entry.createdAt)} />],
-          ['To', <Time key="to" at={instant(entry.endedAt)} />],
-          ['Payer', <CopyableId key="payer" id={entry.payer} label="payer" short />],
           ['Number', `Receipt no. ${formatCount(entry.number)} for this payer`],
           ...paymentRows(payment),
         ]}
@@ -201,7 +203,7 @@ type FactRow = readonly [name: string, value: ReactNode]
 
 function paymentRows(payment: Receipt['payment']): readonly FactRow[] {
   if (payment === undefined) return [['Payment', <StateMark key="payment" mark="pending" word="Not paid yet" />]]
-  const { number, first, last, value, issuer, batch } = payment
+  const { number, first, last, value, batch } = payment
   const together =
     first === last
       ? 'for this receipt only'
@@ -209,7 +211,6 @@ function paymentRows(payment: Receipt['payment']): readonly FactRow[] {
   return [
     ['Payment', `No. ${formatCount(number)}, ${together}`],
     ['Payment value', <Amount key="value" value={value} />],
-    ['Issuer', <CopyableId key="issuer" id={issuer} label="issuer" short />],
     [
       'Settled',
       batch !== undefined ? (

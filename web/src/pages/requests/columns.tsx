@@ -50,8 +50,10 @@ export const requestColumns: readonly RequestColumn[] = [
       </span>
     ),
   },
+  { id: 'charged', head: 'Charged', right: true, cell: (request) => formatCharge(atomic(request.charged_atomic)) },
   { id: 'model', head: 'Model', cell: ({ model }) => <span className="whitespace-nowrap">{model ?? '–'}</span> },
   { id: 'key', head: 'Key', cell: ({ key }) => <span className="block max-w-36 truncate">{key.name}</span> },
+  { id: 'latency', head: 'Latency', right: true, cell: ({ latency }) => formatMs(latency.total_ms) },
   { id: 'in', head: 'In', right: true, cell: ({ usage }) => (usage === null ? '–' : formatCount(usage.prompt_tokens)) },
   {
     id: 'out',
@@ -65,8 +67,6 @@ export const requestColumns: readonly RequestColumn[] = [
     right: true,
     cell: ({ cost }) => (cost.search_calls === 0 ? '–' : cost.search_calls),
   },
-  { id: 'charged', head: 'Charged', right: true, cell: (request) => formatCharge(atomic(request.charged_atomic)) },
-  { id: 'latency', head: 'Latency', right: true, cell: ({ latency }) => formatMs(latency.total_ms) },
   {
     id: 'quote',
     head: 'Quote',

@@ -41,7 +41,11 @@ function Waterfall({ request }: { request: LedgerRequest }) {
       <table className="w-full border-collapse">
         <caption className="sr-only">The charge, line by line</caption>
         <tbody>
-          <Line label="Quote" note={quoteNote(request)} amount={formatCharge(atomic(request.quote_atomic))} />
+          <Line
+            label="Quote"
+            note="the most it could cost without web search"
+            amount={formatCharge(atomic(request.quote_atomic))}
+          />
           {extended > 0n && (
             <Line label="Added for web search" note="held while it ran" amount={formatCharge(extended)} />
           )}
@@ -80,12 +84,6 @@ function Waterfall({ request }: { request: LedgerRequest }) {
       {!running && <Proof request={request} explanation={explanation} />}
     </>
   )
-}
-
-/** Searches are not in the quote: their share is held as the model makes them. */
-function quoteNote({ status, extended_atomic }: LedgerRequest): string {
-  const maySearch = status === 'held' || atomic(extended_atomic) > 0n
-  return maySearch ? 'the most it could cost without web search' : 'the most it could cost'
 }
 
 function lineNote({ item, units, price }: ExplainedLine): string {

@@ -5,15 +5,9 @@ import { sessionQuery, usageQuery } from '../../api/queries.ts'
 import { bucketSpan, granularityMs } from '../../charts/scale.ts'
 import { TimeChart } from '../../charts/time-chart.tsx'
 import { formatCount } from '../../money/format.ts'
+import { statusColours } from '../usage/fold-series.ts'
 import { fromWithinAccount } from '../usage/usage-range.ts'
 import type { Filters } from './filters.ts'
-
-const colours: Readonly<Record<string, string>> = {
-  succeeded: 'var(--series-1)',
-  cancelled: 'var(--series-other)',
-  failed: 'var(--error)',
-  refused: 'var(--series-3)',
-}
 
 /** Requests over time; choosing a bar narrows the range to it. Models, keys and status filter it, the other filters do not. */
 export function Histogram({ filter, onRange }: { filter: RequestFilter; onRange: (range: Filters['range']) => void }) {
@@ -38,11 +32,11 @@ export function Histogram({ filter, onRange }: { filter: RequestFilter; onRange:
   )
   if (data === undefined) return <div className="h-[120px]" />
   const series = data.series
-    .filter(({ group }) => group in colours && (filter.status === undefined || filter.status.includes(group)))
+    .filter(({ group }) => group in statusColours && (filter.status === undefined || filter.status.includes(group)))
     .map(({ group, label, points }) => ({
       id: group,
       label,
-      colour: colours[group]!,
+      colour: statusColours[group]!,
       values: points.map(({ requests, refused }) => requests + refused),
     }))
   return (

@@ -18,7 +18,7 @@ type Props = {
   readonly openId: string | undefined
 }
 
-/** Only the rows near the screen are in the page: ten thousand scroll like fifty. */
+/** Renders only rows near the viewport. */
 export function RequestTable({
   rows,
   hasMore,
@@ -166,8 +166,6 @@ function totalOf(column: string, totals: RequestTotals): string {
       return formatCount(totals.completion_tokens)
     case 'searches':
       return totals.search_calls === 0 ? '–' : formatCount(totals.search_calls)
-    case 'quote':
-      return formatCharge(atomic(totals.quote_atomic))
     case 'charged':
       return formatCharge(atomic(totals.charged_atomic))
     default:

@@ -249,7 +249,7 @@ function isBelowTopBar(link: HTMLElement): boolean {
 }
 
 function useColumns() {
-  const [stored, setStored] = usePreference('requests.hidden', 'searches')
+  const [stored, setStored] = usePreference('requests.hidden', 'searches,quote')
   const hidden = stored.split(',')
   const columns = requestColumns.filter(({ id }) => id === 'time' || !hidden.includes(id))
   const chooser = (

@@ -26,8 +26,8 @@ export function settlementWords({ status, settlement }: Settled): readonly [Mark
 }
 
 /** Which payment covers the request, and how many other entries of the account. Undefined while none does. */
-export function paidTogether({ settlement: { payment } }: Settled): string | undefined {
-  if (payment === null) return undefined
+export function paidTogether({ settlement: { payment, state } }: Settled): string | undefined {
+  if (payment === null || state === 'none') return undefined
   const others = payment.entries - 1
   if (others === 0) return `Paid alone in payment ${payment.number}`
   return `Paid together with ${formatCount(others)} ${others === 1 ? 'request' : 'requests'} in payment ${payment.number}`

@@ -18,7 +18,7 @@ export function AlertsPanel() {
   return (
     <Panel title="Alerts" testId="alerts">
       <p className="mb-3 text-sm text-muted">
-        Shown on the Overview and in the bell menu, and sent to webhooks and by e-mail.{' '}
+        Shown on the Overview and in the bell menu, and sent to webhooks{email.data?.available && ' and by e-mail'}.{' '}
         <a href="/docs/alerts" className="link">
           When each one fires
         </a>
@@ -109,9 +109,9 @@ function Email({ email }: { email: AlertEmail }) {
     event.preventDefault()
     set.mutate()
   }
+  if (!email.available && email.address === null) return null
   return (
     <section className="mt-4 border-t border-rule pt-3" data-testid="alert-email">
-      {!email.available && <p className="text-sm text-muted">This service does not send e-mail.</p>}
       {email.address !== null && (
         <p className="flex flex-wrap items-center justify-between gap-2">
           <span>

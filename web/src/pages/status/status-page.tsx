@@ -61,7 +61,7 @@ function usdcOr(amount: string | undefined): string {
 const words = {
   working: ['settled', 'Working'],
   failing: ['failed', 'Failing'],
-  unused: ['pending', 'Not used yet'],
+  unused: ['cancelled', 'Not used yet'],
   off: ['cancelled', 'Off'],
 } as const satisfies Record<Standing, readonly [string, string]>
 

@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useMemo, useState } from 'react'
-import { sessionQuery, usageQuery } from '../../api/queries.ts'
+import { modelsQuery, sessionQuery, usageQuery } from '../../api/queries.ts'
 import type { Measures, Usage } from '../../api/shapes.ts'
 import {
   atomic,
@@ -25,8 +25,8 @@ import { Panel } from '../../ui/panel.tsx'
 import { Table } from '../../ui/table.tsx'
 import { useNow } from '../../ui/time.tsx'
 import { ChartPanel } from './chart-panel.tsx'
-import { colouredGroups, foldSeries, spendOf } from './fold-series.ts'
-import { parseUsageRange, presets, spanRenewMs, type UsageRange, usageSpan } from './usage-range.ts'
+import { colouredGroups, foldSeries, spendOf, statusColours } from './fold-series.ts'
+import { parseUsageRange, presets, spanNote, spanRenewMs, type UsageRange, usageSpan } from './usage-range.ts'
 
 const groups = [
   ['model', 'By model'],
@@ -54,10 +54,11 @@ export function UsagePage() {
     void navigate({ to: '/usage', search: { ...where, group: nextGroup } as never, replace })
   }
   useScrollToHash(usage.data !== undefined)
+  const note = usage.data && spanNote(range, usage.data.from, usage.data.granularity, nowMs)
   return (
     <Page
       title="Usage"
-      lead="Days are UTC days, as in the ledger. Hours and minutes are in your time zone."
+      lead={`${note === undefined ? '' : `${note}. `}Days are UTC days, as in the ledger. Hours and minutes are in your time zone.`}
       actions={
         <>
           <Segmented
@@ -103,9 +104,12 @@ const attemptsOf = ({ requests, refused }: Measures) => requests + refused
 
 function GroupedCharts({ usage }: { usage: Usage }) {
   const countOf = usage.group_by === 'status' ? attemptsOf : requestsOf
-  const coloured = colouredGroups(usage.series, [spendOf, countOf])
-  const spend = foldSeries(usage.series, spendOf, coloured)
-  const requests = foldSeries(usage.series, countOf, coloured)
+  const { data: models } = useQuery(modelsQuery)
+  const order = models?.data.map(({ id }) => id)
+  const coloured = colouredGroups(usage.series, [spendOf, countOf], order)
+  const colours = usage.group_by === 'status' ? statusColours : {}
+  const spend = foldSeries(usage.series, spendOf, coloured, colours)
+  const requests = foldSeries(usage.series, countOf, coloured, colours)
   return (
     <>
       <ChartPanel
@@ -133,7 +137,7 @@ function GroupedCharts({ usage }: { usage: Usage }) {
   )
 }
 
-/** Reasoning is part of output and cached of input: drawn apart, so that the stack is the whole. */
+/** Reasoning is part of output and cached of input: drawn apart, so that the stack is the whole. In shades of ink: colours are models. */
 function tokenSeries({ buckets }: Usage) {
   const kinds: readonly (readonly [string, string, (total: Measures) => number])[] = [
     ['input', 'Input', (total) => total.prompt_tokens - total.cached_tokens],
@@ -145,7 +149,7 @@ function tokenSeries({ buckets }: Usage) {
     .map(([id, label, measure], at) => ({
       id,
       label,
-      colour: `var(--series-${at + 1})`,
+      colour: `color-mix(in oklab, var(--ink) ${[75, 50, 30, 15][at]}%, var(--surface))`,
       values: buckets.map(({ total }) => measure(total)),
     }))
     .filter(({ values }) => values.some((value) => value > 0))

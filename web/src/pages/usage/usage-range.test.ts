@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { fromWithinAccount, parseUsageRange, usageSpan } from './usage-range.ts'
+import { fromWithinAccount, parseUsageRange, spanNote, usageSpan } from './usage-range.ts'
 
 test('chosen days are whole UTC days, the last one included', () => {
   const range = parseUsageRange({ from: '2026-11-01', to: '2026-11-15' })
@@ -27,4 +27,13 @@ test('a preset begins with the account, so that a new one sees its minutes and n
   assert.equal(usageSpan('3h', now, '2026-11-01T10:20:10Z').from, '2026-11-15T09:00:00.000Z')
   assert.equal(fromWithinAccount(0, now, '2026-11-15T12:00:29Z'), '2026-11-15T11:45:00.000Z')
   assert.equal(fromWithinAccount(now - 60_000, now, undefined), '2026-11-15T11:59:00.000Z')
+})
+
+// "7 d" was selected over an axis of fifteen minutes.
+test('a page says when the account is younger than the selected range', () => {
+  const now = Date.parse('2026-11-15T12:00:30Z')
+  const noteOf = (created: string) => spanNote('7d', usageSpan('7d', now, created).from, 'minute', now)
+  assert.equal(noteOf('2026-11-15T11:44:00Z'), 'First 17 min of the account, by minute')
+  assert.equal(noteOf('2026-01-01T00:00:00Z'), undefined)
+  assert.equal(spanNote({ from: '2026-11-15', to: '2026-11-15' }, '2026-11-15T00:00:00Z', 'hour', now), undefined)
 })

@@ -1,3 +1,5 @@
+import { formatSpan } from '../../ui/format-time.ts'
+
 // The span of time that the usage page shows, in its address.
 
 export const presets = [
@@ -38,6 +40,13 @@ export function usageSpan(
   if (typeof range === 'string') return { from: fromWithinAccount(nowMs - spans[range], nowMs, accountCreatedAt) }
   const end = Date.parse(`${range.to}T00:00:00Z`) + 24 * hourMs
   return { from: `${range.from}T00:00:00.000Z`, to: new Date(end).toISOString() }
+}
+
+/** Says so when a preset begins with the account: the axis then shows less than the selected range. */
+export function spanNote(range: UsageRange, from: string, granularity: string, nowMs: number): string | undefined {
+  const shownMs = nowMs - Date.parse(from)
+  if (typeof range !== 'string' || shownMs >= spans[range]) return undefined
+  return `First ${formatSpan(shownMs)} of the account, by ${granularity}`
 }
 
 /** How often a page that stays open moves the start of its preset, so that "24 h" does not grow to days. */
