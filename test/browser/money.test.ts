@@ -23,7 +23,7 @@ test('a key with a limit of $0.01 hit by fifty calls at once never spends more, 
   await page.getByRole('link', { name: 'One cent' }).click()
   const refusals = page.getByTestId('refusals')
   await refusals.getByText('key_limit_exceeded').waitFor()
-  await refusals.getByText('could have exceeded the key’s limit').waitFor()
+  await refusals.getByText('may cost more than the remaining limit of the key').waitFor()
   const key = await keyFromPage(page)
   assert.ok(BigInt(key.spent_atomic) > 0n && BigInt(key.spent_atomic) <= 10_000n, key.spent_atomic)
 })

@@ -165,7 +165,7 @@ test('without money, and beyond a key’s limit, the page says what to do', asyn
   await page.keyboard.press('Control+Enter')
   const failure = page.locator('[data-role=assistant][data-state=failed]').last().getByRole('alert')
   await failure.getByRole('link', { name: 'Deposit' }).waitFor()
-  await failure.getByText('Deposit USDC or lower max_tokens.').waitFor()
+  await failure.getByText(/^Deposit USDC, wait for running requests/).waitFor()
 
   await fund(page)
   await createKey(page, 'Small', '0.002')
