@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util'
-import { commands } from './commands/all.ts'
+import { commands, commandsBelow, findCommand, shortcuts } from './commands/all.ts'
 import { type Command, CommandError, commonOptions, type Output } from './commands/command.ts'
 import { helpText } from './commands/help.ts'
 import { type Config, readConfig } from './config/config.ts'
@@ -9,26 +9,34 @@ import { packageVersion } from './process/package-version.ts'
 
 /** Runs one command. Exit codes: 0 success, 1 failure, 2 wrong arguments. */
 async function main(argv: readonly string[]): Promise<number> {
-  const [name, ...rest] = argv
+  const [name] = argv
   if (name === '--version' || name === '-v' || name === 'version') {
     process.stdout.write(`penny ${packageVersion}\n`)
     return 0
   }
-  const found = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined
-  if (found === undefined) {
+  const typed = findCommand(argv)
+  if (typed === undefined) {
     const asked = name === undefined || name === '--help' || name === '-h' || name === 'help'
-    if (!asked) throw new CommandError(`Unknown command "${name}". penny --help lists all commands.`, 2)
-    process.stdout.write(describeCommands())
+    const below = asked ? [] : commandsBelow(name)
+    if (!asked && below.length === 0)
+      throw new CommandError(`Unknown command "${name}". penny --help lists all commands.`, 2)
+    if (below.length > 0 && argv[1]?.startsWith('-') === false) {
+      const known = below.map(({ path }) => path).join(', ')
+      throw new CommandError(`Unknown command "${name} ${argv[1]}". There are: ${known}.`, 2)
+    }
+    process.stdout.write(below.length === 0 ? describeCommands() : listOf(below))
     return 0
   }
+  const found = commands[typed.name]!
   const command = await found.load()
-  const { values, positionals } = readArguments(name!, command, joinNegatives(command, rest))
+  const { values, positionals } = readArguments(typed.name, command, joinNegatives(command, typed.rest))
   if (values.help === true) {
     process.stdout.write(helpText(found.summary, command.usage))
     return 0
   }
   const unread = positionals[command.wordsMax ?? 0]
-  if (unread !== undefined) throw new CommandError(`Unexpected argument "${unread}". See penny ${name} --help.`, 2)
+  if (unread !== undefined)
+    throw new CommandError(`Unexpected argument "${unread}". See penny ${typed.name} --help.`, 2)
   const json = values.json === true
   let config: Config
   try {
@@ -80,8 +88,23 @@ function createOutput(json: boolean, noColor: boolean): Output {
 }
 
 function describeCommands(): string {
-  const lines = Object.entries(commands).map(([name, { summary }]) => `  penny ${name.padEnd(10)} ${summary}`)
+  // One line per word, with the verbs below it.
+  const words = new Map<string, { readonly heading: string; readonly parts: readonly string[] }>()
+  for (const { heading, path, summary } of Object.values(commands)) {
+    const [word = '', verb] = path.split(' ')
+    const more = Object.keys(shortcuts).flatMap((typed) =>
+      typed.startsWith(`${word} `) ? typed.slice(word.length + 1) : [],
+    )
+    words.set(word, { heading, parts: [...new Set([...(words.get(word)?.parts ?? more), verb ?? summary])] })
+  }
+  const lines = [...Map.groupBy(words, ([, { heading }]) => heading)].map(([heading, below]) =>
+    [heading, ...below.map(([word, { parts }]) => `  ${word.padEnd(11)} ${parts.join(', ')}`)].join('\n').trimStart(),
+  )
   return `Penny Router: OpenAI-compatible inference, paid per request in USDC.\n\n${lines.join('\n')}\n\nEvery command has --help and --json.\nSettings are environment variables: see docs/settings.md or penny config.\nIn a clone, run the command as: npx penny …\n`
+}
+
+function listOf(below: ReturnType<typeof commandsBelow>): string {
+  return below.map(({ path, summary }) => `  penny ${path.padEnd(16)} ${summary}\n`).join('')
 }
 
 // The reader of a pipe may exit early, as `head` does.

@@ -1,7 +1,13 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { createParser } from 'eventsource-parser'
 import { type Command, CommandError, type Output } from './command.ts'
 import { questionOptions, questionUsage, readQuestion } from './question.ts'
-import { accessOptions, accessUsage, findAccess, post } from './service-access.ts'
+import type { RemoteRequest } from './remote.ts'
+import { accessOptions, accessUsage, findAccess, get, post, type ServiceAccess } from './service-access.ts'
+import { interruptedCode, untilStopped } from './stop-signal.ts'
+
+const chargeReadsMax = 20
+const chargeReadMs = 250
 
 export const chatCommand: Command = {
   usage: [['penny chat WORDS …', '"-" reads the message from standard input'], ...questionUsage, ...accessUsage],
@@ -10,9 +16,20 @@ export const chatCommand: Command = {
   async run(invocation) {
     const { output } = invocation
     const question = { ...(await readQuestion(invocation)), stream: true, stream_options: { include_usage: true } }
-    const response = await post(findAccess(invocation), '/chat/completions', question)
-    const answer = await readAnswer(response, output)
+    const access = findAccess(invocation)
+    const stop = untilStopped()
+    const response = await post(access, '/chat/completions', question, stop).catch((error: unknown) => {
+      if (!stop.aborted) throw error
+    })
+    if (response === undefined) return interruptedCode
     const requestId = response.headers.get('x-router-request-id')
+    const answer = await readAnswer(response, output).catch((error: unknown) => {
+      if (!stop.aborted) throw error
+    })
+    if (answer === undefined) {
+      output.write(`\n\n${dim(`cancelled · ${await costOf(access, requestId!)} · ${requestId}`, output)}\n`)
+      return interruptedCode
+    }
     const { usage } = answer
     if (output.json) output.write(`${JSON.stringify({ request_id: requestId, ...answer }, null, 2)}\n`)
     else {
@@ -24,6 +41,17 @@ export const chatCommand: Command = {
     }
     return 0
   },
+}
+
+/** What a cancelled answer costs. Its charge is written soon after the service notices that the connection is closed. */
+async function costOf({ baseUrl, apiKey }: ServiceAccess, requestId: string): Promise<string> {
+  const login = { origin: new URL(baseUrl).origin, api_key: apiKey }
+  for (let tries = 0; tries < chargeReadsMax; tries += 1) {
+    const { status, charged } = await get<RemoteRequest>(login, `/api/requests/${requestId}`)
+    if (status !== 'held') return `${charged} USDC`
+    await sleep(chargeReadMs)
+  }
+  return 'its cost follows'
 }
 
 type Chunk = {

@@ -20,15 +20,13 @@ const openMax = 1_000
 
 export const logsCommand: Command = {
   usage: [
-    [
-      'penny logs tail',
-      `Show the latest ${lastDefault} requests, then new ones until Ctrl-C. With --json, one object per line`,
-    ],
+    ['penny requests list', `Show the latest ${lastDefault} requests. With --json, one object per line`],
+    ['penny requests tail', 'The same, then new ones until Ctrl-C; also: penny logs tail'],
     ['--last N', 'Start with this many requests'],
     ['--account ID|NAME', 'Only this account; ignored after penny login, which shows the account of its key'],
     ['--model NAME', 'Only this model'],
     ['--status STATUS', `Only ${endedStatuses.join(', ')}`],
-    ['--once', 'Do not wait for new requests'],
+    ['--once', 'Do not wait for new requests: tail becomes list'],
   ],
   options: {
     last: { type: 'string' },

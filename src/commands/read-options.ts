@@ -38,5 +38,5 @@ export function readRequestId(text: string | undefined, usage: string): RequestI
   const id = parseRequestId(text ?? '')
   if (id !== undefined) return id
   const wrong = text === undefined ? 'Which request?' : `"${text}" is not a request id: req_ and 32 hex digits.`
-  throw new CommandError(`${wrong} ${usage}; penny logs tail lists the latest ones.`, 2)
+  throw new CommandError(`${wrong} ${usage}; penny requests list lists the latest ones.`, 2)
 }

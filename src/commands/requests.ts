@@ -10,7 +10,7 @@ import { withDatabase } from './with-database.ts'
 export const requestsCommand: Command = {
   usage: [
     ['penny requests get req_…', 'Show the request as GET /api/requests/{id} returns it'],
-    ['--explain', 'Show quote, hold and charge line by line'],
+    ['--explain', 'Show quote, hold and charge line by line; also: penny requests explain req_…'],
   ],
   options: { explain: { type: 'boolean' } },
   wordsMax: 2,

@@ -24,16 +24,25 @@ export function findAccess({ options, config }: Pick<Invocation, 'options' | 'co
     throw new CommandError(`--url must be an address such as https://penny.example/v1. Got "${baseUrl}".`, 2)
   const apiKey = typeof options.key === 'string' ? options.key : known?.api_key
   if (apiKey === undefined)
-    throw new CommandError('No API key. Use --key penny_…, log in with penny login URL, or start the sandbox.', 2)
+    throw new CommandError(
+      'No API key. Use --key penny_…, log in with penny login URL, or start the sandbox (with the same DATA_DIR as here).',
+      2,
+    )
   return { baseUrl, apiKey }
 }
 
 /** Posts JSON. A refusal fails the command with the service's own words. */
-export function post({ baseUrl, apiKey }: ServiceAccess, path: string, body: object): Promise<Response> {
+export function post(
+  { baseUrl, apiKey }: ServiceAccess,
+  path: string,
+  body: object,
+  signal?: AbortSignal,
+): Promise<Response> {
   return send(baseUrl, path, {
     method: 'POST',
     headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
     body: JSON.stringify(body),
+    ...(signal !== undefined && { signal }),
   })
 }
 

@@ -33,6 +33,10 @@ export const startCommand: Command = {
     await prepareDataDir(config.dataDir)
 
     if (config.isMasterKeyIgnored) process.stderr.write(`  ${masterKeyIgnored}\n`)
+    if (config.production && config.publicUrl?.startsWith('http://'))
+      process.stderr.write(
+        '  PUBLIC_URL is http: keys and sessions travel unencrypted. Put TLS in front, and set https.\n',
+      )
     if (isMasterKeyInline(config)) process.stderr.write(`  ${masterKeyInline}\n`)
     const signals = watchStopSignals()
     const progress = createProgress()

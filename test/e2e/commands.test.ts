@@ -219,7 +219,8 @@ test('a wrong command line prints the right usage', async () => {
       ['logs', 'tail', '--status', 'weird'],
       /--status must be one of succeeded, failed, cancelled, refused\. Got "weird"/,
     ],
-    [['requests', 'list'], /penny requests get req_….*penny logs tail/],
+    [['requests', 'get'], /penny requests get req_….*penny requests list/],
+    [['ledger', 'adit'], /Unknown command "ledger adit".*ledger audit/],
   ] as const) {
     const { code, stderr } = await penny.run(words)
     assert.equal(code, 2, stderr)
@@ -493,4 +494,24 @@ test('penny config NAME explains one setting, and refuses a mistyped one', async
   const mistyped = await penny.run(['config', 'DATA_DRI'])
   assert.equal(mistyped.code, 2)
   assert.match(mistyped.stderr, /Unknown setting DATA_DRI\. penny config lists all\./)
+})
+
+test('penny --help fits one screen, and every word in it leads to a command or lists its verbs', async () => {
+  const help = (await penny.run(['--help'])).stdout
+  const words = [...help.matchAll(/^ {2}(\S+)/gm)].map(([, word]) => word!)
+  assert.ok(words.length <= 25, String(words.length))
+  for (const word of words) {
+    const { code, stdout } = await penny.run([word, '--help'])
+    assert.deepEqual([code, stdout.includes(`penny ${word}`)], [0, true], word)
+  }
+})
+
+test('penny status is one screen: service, balance, key, today; and penny open prints where to look', async () => {
+  const { request_id: id } = await chat('Hello')
+  const { stdout, code } = await penny.run(['status'])
+  assert.equal(code, 0)
+  assert.match(stdout, /^Service +http\S+: ready\nBalance +[\d.]+ USDC.*\nKey .*\nToday +\d+ requests/)
+  assert.match((await penny.run(['open', id])).stdout, new RegExp(`^http\\S+/requests/${id}\n$`))
+  assert.match((await penny.run(['open', 'nowhere'])).stderr, /It has: requests, usage/)
+  assert.match((await penny.run(['requests', 'list', '--json'])).stdout, new RegExp(id))
 })

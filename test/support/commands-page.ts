@@ -4,11 +4,14 @@ import { usageText } from '../../src/commands/help.ts'
 /** `docs/commands.md`: the help of every command, from the table that the command line itself is read by. */
 export async function renderCommandsPage(): Promise<string> {
   const commands = Object.entries(await loadCommands())
-  const contents = commands.map(([name, { summary }]) => `| [\`penny ${name}\`](#penny-${name}) | ${summary} |`)
-  const sections = commands.map(([name, { summary, usage, options }]) => {
+  const contents = commands.map(
+    ([name, { path, summary }]) =>
+      `| [\`penny ${path}\`](#penny-${path.replaceAll(' ', '-')}) | ${summary}${path === name ? '' : `; also \`penny ${name}\``} |`,
+  )
+  const sections = commands.map(([, { path, summary, usage, options }]) => {
     const names = Object.keys(options).map((option) => `\`--${option}\``)
     const tail = names.length === 0 ? '' : `\nOptions: ${names.join(', ')}.\n`
-    return `## penny ${name}\n\n${capital(summary)}.\n\n\`\`\`\n${usageText(usage)}\n\`\`\`\n${tail}`
+    return `## penny ${path}\n\n${capital(summary)}.\n\n\`\`\`\n${usageText(usage)}\n\`\`\`\n${tail}`
   })
   return `# The command
 
