@@ -17,6 +17,7 @@ const copied = [
   'bin/preflight.mjs',
   'bin/runtime.mjs',
   'src/site/docs/site.js',
+  'src/site/docs/samples.json',
   'migrations',
   'docs',
   // Listed one by one: an operator's penny.env and secrets may be in the same folder. The Docker files are left out, because they build

@@ -110,7 +110,7 @@ const responseFormat = z
 export const chatParameters = {
   model: z.string().nullish().meta({
     description:
-      'A model id from the model list. An unknown name is refused with 404; there is no fallback. Default gpt-5.6-terra',
+      'A model id from the model list. An unknown name is refused with 404; there is no fallback. Without it, the default model of the service',
   }),
   messages: z.array(message).min(1).max(messagesMax),
   stream: z.boolean().nullish(),

@@ -30,7 +30,7 @@ async function useTheme(page: Page, colorScheme: 'dark' | 'light'): Promise<void
  * page in a failure.
  */
 async function assertAccessible(page: Page, what: string, rules?: readonly string[]): Promise<void> {
-  assert.match(await page.title(), / · penny$/, what)
+  assert.match(await page.title(), / · Penny Router$/, what)
   assert.equal(await page.locator('h1').count(), 1, `${what}: one h1`)
   const spill = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
   assert.ok(spill <= 0, `${what} is ${spill} px wider than the screen`)

@@ -67,8 +67,8 @@ test('a reader searches while typing, switches languages, copies code and opens 
   assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^from openai import OpenAI\n.*\)$/s)
 
   // The choice of a language lasts.
-  await page.goto(`${site}/docs/api#createQuote`)
-  assert.match(await page.locator('#createQuote-request ~ .tabs pre:visible').first().innerText(), /urllib\.request/)
+  await page.goto(`${site}/docs/api/inference#createQuote`)
+  assert.match(await page.locator('section:has(#createQuote) .tabs pre:visible').first().innerText(), /urllib\.request/)
 
   await page.keyboard.press('/')
   // In one piece: the answer to a part of the word would be replaced, and the focus with it, when that to the word arrives.
@@ -101,7 +101,14 @@ test('every page of the documentation shows its text without a script', async (t
 test('the documentation is accessible in both themes', async (t) => {
   const site = await serveDocs(t)
   const page = await openPage(t)
-  for (const path of ['/docs', '/docs/api', '/docs/models', '/docs/search?q=hold', '/docs/guides/quickstart']) {
+  for (const path of [
+    '/docs',
+    '/docs/api',
+    '/docs/api/inference',
+    '/docs/models',
+    '/docs/search?q=hold',
+    '/docs/guides/quickstart',
+  ]) {
     await page.goto(`${site}${path}`)
     // A theme is a set of colours: in the dark one only these can differ.
     for (const [colorScheme, rules] of [

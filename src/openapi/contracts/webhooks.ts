@@ -92,6 +92,7 @@ export const webhookContracts = {
     body: z.strictObject({ url, types, description: description.default('') }),
     status: 201,
     answer: endpointWithSecret,
+    examples: { body: { url: 'https://example.com/penny-events', types: ['request.ended', 'deposit.credited'] } },
   }),
   getWebhook: contract({
     operation: 'getWebhook',
@@ -120,6 +121,7 @@ export const webhookContracts = {
       enabled: z.boolean().optional(),
     }),
     answer: endpoint,
+    examples: { body: { enabled: false } },
   }),
   rotateWebhook: contract({
     operation: 'rotateWebhook',

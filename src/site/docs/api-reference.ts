@@ -1,10 +1,16 @@
 import { escapeHtml } from '../page.ts'
-import { exampleOf, type Json, type Schemas } from './examples.ts'
 import { type Heading, renderCode, renderTabs } from './markdown.ts'
-import { requestSamples, schemesOf, streamSamples } from './request-samples.ts'
+import { curlOf, definitions, requestSamples, schemesOf } from './request-samples.ts'
+
+export type Json = Readonly<Record<string, unknown>>
+export type Schemas = Readonly<Record<string, Json>>
+
+/** Answers of the sandbox by operation, recorded by test/docs/reference.test.ts: JSON, or the text of another format. */
+export type Recorded = Readonly<Record<string, unknown>>
 
 export type OpenApi = {
   readonly info: { readonly version: string; readonly description: string }
+  readonly tags: readonly { readonly name: string; readonly description: string }[]
   readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>
   readonly components: { readonly schemas: Schemas }
 }
@@ -12,6 +18,7 @@ export type OpenApi = {
 export type Operation = {
   readonly operationId: string
   readonly summary: string
+  readonly tags: readonly string[]
   readonly security?: readonly Json[]
   readonly parameters?: readonly Parameter[]
   readonly requestBody?: Body
@@ -34,59 +41,79 @@ type Body = { readonly content?: Readonly<Record<string, { readonly schema: Json
 /** An operation with its path and method. */
 export type DocumentedRoute = { readonly path: string; readonly method: string; readonly operation: Operation }
 
-export type ReferencePage = { readonly html: string; readonly headings: readonly Heading[] }
+export type ReferencePage = {
+  readonly title: string
+  readonly path: string
+  readonly html: string
+  readonly headings: readonly Heading[]
+}
 
 const depthMax = 3
 
-const pages = {
-  /** Routes that a program calls. */
-  programs: {
-    title: 'API reference',
-    about:
-      'The routes for programs. Send an API key, or a management key where one is named, as <code>Authorization: Bearer penny_…</code>.',
-    other: 'The routes of the dashboard are on <a href="/docs/api/dashboard">another page</a>.',
-    has: ({ path, operation }: DocumentedRoute) =>
-      /^(\/x402)?\/v1\//.test(path) ||
-      schemesOf(operation).some((scheme) => scheme === 'key' || scheme === 'management_key'),
-  },
-  /** Routes that the dashboard calls with a session. */
-  dashboard: {
-    title: 'Dashboard API',
-    about:
-      'The routes behind the dashboard. They need a session cookie, which signing in sets, unless marked as public.',
-    other: 'The routes for programs are in <a href="/docs/api">the API reference</a>.',
-    has: (route: DocumentedRoute): boolean => !pages.programs.has(route),
-  },
-} as const
-
-/** The reference of one part of the API, made from the document that the routes themselves are tested against. */
-export function apiReference({ info, paths, components }: OpenApi, part: keyof typeof pages): ReferencePage {
-  const { title, about, other, has } = pages[part]
-  const routes = Object.entries(paths)
-    .flatMap(([path, methods]) =>
-      Object.entries(methods).map(
-        ([method, operation]): DocumentedRoute => ({ path, method: method.toUpperCase(), operation }),
-      ),
-    )
-    .filter(has)
-  const named = schemasOf(routes, components.schemas)
-  const shapes = named.map(
-    (name) =>
-      `<h3 id="schema-${escapeHtml(name)}">${escapeHtml(name)}</h3>\n${renderSchema(components.schemas[name]!)}`,
+/** Routes that a program calls: with a key, as a wallet, or in public below `/v1`. The others are those of the dashboard. */
+export function isForPrograms({ path, operation }: DocumentedRoute): boolean {
+  return (
+    /^(\/x402)?\/v1\//.test(path) ||
+    schemesOf(operation).some((scheme) => scheme === 'key' || scheme === 'management_key')
   )
-  const html = `<h1 id="api">${title}</h1>
-<p>${about} ${other} Version ${escapeHtml(info.version)}; OpenAPI 3.1: <a href="/openapi.json">/openapi.json</a>.
-Amounts are exact: <code>x_atomic</code> counts atomic units (6 decimals), <code>x</code> is the same in USDC.</p>
-${routes.map((route) => renderRoute(route, components.schemas)).join('\n')}
-<h2 id="shapes">Schemas</h2>
-${shapes.join('\n')}`
-  const headings = routes.map(({ path, method, operation }): Heading => {
-    return { level: 2, id: operation.operationId, text: `${method} ${path}` }
-  })
-  return { html, headings: [...headings, { level: 2, id: 'shapes', text: 'Schemas' }] }
 }
 
-function renderRoute(route: DocumentedRoute, schemas: Schemas): string {
+/** All routes with their tags, those for programs first. */
+export function routesOf({ paths }: OpenApi): readonly DocumentedRoute[] {
+  const routes = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(
+      ([method, operation]): DocumentedRoute => ({ path, method: method.toUpperCase(), operation }),
+    ),
+  )
+  return [...routes.filter(isForPrograms), ...routes.filter((route) => !isForPrograms(route))]
+}
+
+/** The reference, made from the document that the routes themselves are tested against: an index, and a page for each subject. */
+export function apiReference(document: OpenApi, recorded: Recorded, publicUrl: string): readonly ReferencePage[] {
+  const { info, tags, components } = document
+  const all = routesOf(document)
+  const groups = tags.map(({ name, description }) => {
+    const path = `/docs/api/${name.toLowerCase().replaceAll(' ', '-')}`
+    return { name, description, path, routes: all.filter(({ operation }) => operation.tags.includes(name)) }
+  })
+  const index = groups.map(
+    ({ name, description, path, routes }) =>
+      `<h2 id="${path.split('/').at(-1)}"><a href="${path}">${name}</a></h2>\n<p>${description}.</p>\n<ul class="routes">${routes.map((route) => linkTo(route, path)).join('')}</ul>`,
+  )
+  const pages = groups.map(({ name, description, path, routes }): ReferencePage => {
+    const curls = routes.filter(isForPrograms).map((route) => curlOf(route, exampleBody(route.operation)))
+    const named = schemasOf(routes, components.schemas)
+    const shapes = named.map(
+      (schema) =>
+        `<details><summary><code>${schema}</code></summary>\n<div id="schema-${schema}">${renderSchema(components.schemas[schema]!)}</div></details>`,
+    )
+    const html = `<h1 id="api">${name}</h1>
+<p>${description}. <a href="/docs/api">All routes</a></p>
+${curls.length === 0 ? '<p>The dashboard calls these routes with the session cookie that signing in sets.</p>' : renderCode(definitions(curls, publicUrl), 'sh')}
+${routes.map((route) => renderRoute(route, recorded)).join('\n')}
+<h2 id="shapes">Schemas</h2>
+${shapes.join('\n')}`
+    const headings = routes.map(({ path: at, method, operation }): Heading => {
+      return { level: 2, id: operation.operationId, text: `${method} ${at}` }
+    })
+    return { title: name, path, html, headings: [...headings, { level: 2, id: 'shapes', text: 'Schemas' }] }
+  })
+  const html = `<h1 id="api">API reference</h1>
+<p>Send an API key, or a management key where one is named, as <code>Authorization: Bearer penny_…</code>.
+Amounts are exact: <code>x_atomic</code> counts atomic units (6 decimals), <code>x</code> is the same in USDC.
+Version ${escapeHtml(info.version)}; OpenAPI 3.1: <a href="/openapi.json">/openapi.json</a>.</p>
+<p>The samples read these variables. Every curl runs in our tests, and the answers shown are recorded from the sandbox.</p>
+${renderCode(definitions(['$OPENAI_BASE_URL $OPENAI_API_KEY $PENNY_MANAGEMENT_KEY'], publicUrl), 'sh')}
+${index.join('\n')}`
+  return [{ title: 'API reference', path: '/docs/api', html, headings: [] }, ...pages]
+}
+
+function linkTo({ path, method, operation }: DocumentedRoute, page: string): string {
+  const { operationId, summary } = operation
+  return `<li><a href="${page}#${operationId}"><code>${method} ${escapeHtml(path)}</code></a> ${inlineCode(summary)}</li>`
+}
+
+function renderRoute(route: DocumentedRoute, recorded: Recorded): string {
   const { path, method, operation } = route
   const { operationId, summary, parameters = [], requestBody, responses } = operation
   const rows = parameters.map(
@@ -97,45 +124,37 @@ function renderRoute(route: DocumentedRoute, schemas: Schemas): string {
   const answers = Object.entries(responses)
     .filter(([status]) => !errors.includes(status))
     .map(([status, answer]) => `<li><code>${escapeHtml(status)}</code> ${bodyOf(answer) || 'Done'}</li>`)
+  const samples = isForPrograms(route) ? requestSamples(route, exampleBody(operation)) : []
+  const sample =
+    samples.length === 0 ? '' : `<div class="sample">${renderTabs(samples)}${renderAnswer(operationId, recorded)}</div>`
   return `<section class="route">
 <h2 id="${escapeHtml(operationId)}"><span class="method">${method}</span> <code>${escapeHtml(path)}</code></h2>
 <p>${inlineCode(summary)}. ${accessOf(operation)}</p>
-<h3 id="${escapeHtml(operationId)}-request">Request</h3>
-${renderTabs(requestSamples(route, exampleBody(operation, schemas)))}
-${rows.length === 0 ? '' : tableOf(['parameter', 'type', 'about'], rows)}
-${renderBody(requestBody, schemas)}
-<h3 id="${escapeHtml(operationId)}-response">Response</h3>
-<ul>${answers.join('')}<li>errors ${errors.map((status) => `<code>${status}</code>`).join(', ')}: <a href="#schema-Error">Error</a></li></ul>
-${renderResponses(operation, schemas)}
+${sample}
+<div>${rows.length === 0 ? '' : tableOf(['parameter', 'type', 'about'], rows)}
+${renderBody(requestBody)}
+<ul id="${escapeHtml(operationId)}-response">${answers.join('')}<li>errors ${errors.map((status) => `<code>${status}</code>`).join(', ')}: <a href="#schema-Error">Error</a></li></ul></div>
 </section>`
 }
 
-/** The body of the request example; undefined when the route takes none. */
-export function exampleBody({ requestBody }: Operation, schemas: Schemas): unknown {
-  const content = requestBody?.content?.['application/json']
-  return content && (content.example ?? exampleOf(content.schema, schemas))
+/** The body of the sample; undefined when the route needs none. */
+export function exampleBody({ requestBody }: Operation): unknown {
+  return requestBody?.content?.['application/json']?.example
 }
 
-/** The body of the response example; undefined when the response is not JSON. */
-export function exampleResponse({ responses }: Operation, schemas: Schemas): unknown {
-  const [, answer] = Object.entries(responses).find(([status]) => status.startsWith('2'))!
-  const content = answer.content?.['application/json']
-  return content && (content.example ?? exampleOf(content.schema, schemas))
+function renderAnswer(operationId: string, recorded: Recorded): string {
+  const answer = recorded[operationId]
+  const stream = recorded[`${operationId}.stream`]
+  if (answer === undefined) return '<p>No body.</p>'
+  const shown =
+    typeof answer === 'string' ? renderCode(answer, 'text') : renderCode(JSON.stringify(answer, null, 2), 'json')
+  return `${shown}${stream === undefined ? '' : `<p>With <code>"stream": true</code>:</p>\n${renderCode(String(stream), 'text')}`}`
 }
 
-function renderResponses(operation: Operation, schemas: Schemas): string {
-  const response = exampleResponse(operation, schemas)
-  const stream = streamSamples[operation.operationId]
-  if (response === undefined) return '<p>No body.</p>'
-  const json = renderCode(JSON.stringify(response, null, 2), 'json')
-  return stream === undefined ? json : `${json}<p>With <code>"stream": true</code>:</p>\n${renderCode(stream, 'text')}`
-}
-
-function renderBody(body: Body | undefined, schemas: Schemas): string {
+function renderBody(body: Body | undefined): string {
   const schema = body?.content?.['application/json']?.schema
   if (schema === undefined) return ''
-  const named = typeof schema.$ref === 'string' ? schemas[schema.$ref.split('/').at(-1)!]! : schema
-  return `<h4>Body</h4>\n${renderSchema(named)}`
+  return typeof schema.$ref === 'string' ? `<p>Body: ${typeOf(schema)}</p>` : `<h4>Body</h4>\n${renderSchema(schema)}`
 }
 
 function aboutParameter({ in: place, required, description }: Parameter): string {
@@ -173,8 +192,7 @@ function schemasOf(routes: readonly DocumentedRoute[], schemas: Schemas): readon
       visit(schemas[name!])
     }
   }
-  visit(routes)
-  found.add('Error')
+  visit([routes, { $ref: '#/components/schemas/Error' }])
   return [...found].sort()
 }
 

@@ -58,11 +58,16 @@ export class Documentation {
     // Repeated words find nothing new, and many words begin with any single letter: a search for "a" eight times took 20 ms.
     const given = [...new Set(query.toLowerCase().split(/\s+/).filter(Boolean))]
     const longer = given.filter(({ length }) => length > 1)
-    const words = longer.length > 0 ? longer.slice(0, wordsMax) : given.slice(0, 1)
+    const telling = longer.filter((word) => !fillers.has(word))
+    const words = [telling, longer, given.slice(0, 1)].find(({ length }) => length > 0) ?? []
     if (words.length === 0) return []
     this.#index ??= indexOf(this.pages)
+    const queries = words.slice(0, wordsMax).map((word) => ({
+      combineWith: 'OR' as const,
+      queries: [word, ...(synonyms[word] ?? [])],
+    }))
     return this.#index
-      .search(words.join(' '))
+      .search({ combineWith: 'AND', queries })
       .slice(0, hitsMax)
       .map(({ path, number, terms }) => {
         const page = this.find(path)!
@@ -162,12 +167,53 @@ type Entry = Section & { readonly key: string; readonly path: string; readonly n
 
 /** Most readers are customers: guides come before pages for operators and contributors that use the same words. */
 const audienceBoosts: readonly (readonly [prefix: string, boost: number])[] = [
-  ['/docs/guides/', 4],
-  ['/docs/runbooks/', 0.7],
-  ['/docs/decisions/', 0.5],
-  ['/docs/proof', 0.5],
-  ['/docs/faults', 0.5],
+  ['/docs/guides/failover', 0.8],
+  ['/docs/guides/members', 1.5],
+  ['/docs/guides/', 2],
+  ['/docs/operations/', 0.7],
+  ['/docs/commands', 0.5],
+  ['/docs/x402', 3],
+  ['/docs/errors', 0.8],
+  ['/docs/models', 2],
+  ['/docs/decisions/', 0.2],
+  ['/docs/proof', 0.1],
+  ['/docs/promises', 0.1],
+  ['/docs/faults', 0.1],
+  ['/docs/performance', 0.2],
+  ['/docs/scaling', 0.3],
+  ['/docs/contents', 0.01],
 ]
+
+/** Words of a question that say nothing about its subject. */
+const fillers = new Set(
+  'a an and are be can do does for from get how i in is it me much my of on or the to what with'.split(' '),
+)
+
+/** Words that readers bring, and the words of our pages. */
+const synonyms: Readonly<Record<string, readonly string[]>> = {
+  cost: ['prices'],
+  pricing: ['prices'],
+  price: ['prices'],
+  json: ['structured'],
+  mode: ['output'],
+  schema: ['structured'],
+  failover: ['providers'],
+  fallback: ['providers'],
+  invoice: ['statement'],
+  tax: ['statement'],
+  bill: ['statement', 'billing'],
+  retry: ['retries'],
+  safely: ['idempotency'],
+  budget: ['limits'],
+  team: ['members', 'people'],
+  stop: ['cancel'],
+  abort: ['cancel'],
+  kubernetes: ['helm'],
+  k8s: ['helm'],
+  install: ['self-hosting'],
+  topup: ['deposits'],
+  scale: ['scaling'],
+}
 
 function indexOf(pages: readonly DocPage[]): MiniSearch<Entry> {
   const index = new MiniSearch<Entry>({
@@ -175,7 +221,7 @@ function indexOf(pages: readonly DocPage[]): MiniSearch<Entry> {
     fields: ['title', 'heading', 'text', 'code'],
     storeFields: ['path', 'number'],
     searchOptions: {
-      boost: { title: 3, heading: 4, code: 0.5 },
+      boost: { title: 8, heading: 5, code: 0.5 },
       combineWith: 'AND',
       prefix: true,
       // Short words are similar to too many others.

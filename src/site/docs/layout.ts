@@ -10,6 +10,20 @@ export type LayoutOptions = {
   /** Whether the page is also available as Markdown. */
   readonly hasMarkdown?: boolean
   readonly query?: string
+  /** One sentence for search engines. */
+  readonly about?: string | undefined
+}
+
+/** Who reads a page: each reader sees the groups of their own pages. */
+const audiences = [
+  ['Use it', '/docs', ['Use it', 'Reference', 'How money moves']],
+  ['Run it', '/docs/guides/self-hosting', ['Run it', 'Runbooks']],
+  ['Contribute', '/docs/contents', ['Contribute']],
+] as const
+
+function audienceOf(navigation: Documentation['navigation'], path: string) {
+  const group = navigation.find(({ links }) => links.some((link) => link.path === path))
+  return audiences.find(([, , titles]) => titles.some((title) => title === group?.title)) ?? audiences[0]
 }
 
 /**
@@ -17,15 +31,18 @@ export type LayoutOptions = {
  * `/docs/site.js` adds copy buttons, tabs, the theme switch and search results while typing.
  */
 export function layout({ navigation }: Pick<Documentation, 'navigation'>, options: LayoutOptions): string {
-  const { title, path, main, headings = [], hasMarkdown = false, query = '' } = options
-  const groups = navigation.map(({ title: name, links }) => {
-    const isOpen = links.some((link) => link.path === path) || path === '/docs'
-    const items = links.map(
-      (link) =>
-        `<li><a href="${escapeHtml(link.path)}"${link.path === path ? ' aria-current="page"' : ''}>${escapeHtml(link.title)}</a></li>`,
-    )
-    return `<details${isOpen ? ' open' : ''}><summary>${escapeHtml(name)}</summary><ul>${items.join('')}</ul></details>`
-  })
+  const { title, path, main, headings = [], hasMarkdown = false, query = '', about = title } = options
+  const [audience, , shown] = audienceOf(navigation, path)
+  const groups = navigation
+    .filter((group) => shown.some((name) => name === group.title))
+    .map(({ title: name, links }) => {
+      const isOpen = name === shown[0] || links.some((link) => link.path === path)
+      const items = links.map(
+        (link) =>
+          `<li><a href="${escapeHtml(link.path)}"${link.path === path ? ' aria-current="page"' : ''}>${escapeHtml(link.title)}</a></li>`,
+      )
+      return `<details${isOpen ? ' open' : ''}><summary>${escapeHtml(name)}</summary><ul>${items.join('')}</ul></details>`
+    })
   const parts = headings.filter(({ level }) => level === 2)
   const markdown = escapeHtml(markdownPath(path))
   return `<!doctype html>
@@ -34,7 +51,8 @@ export function layout({ navigation }: Pick<Documentation, 'navigation'>, option
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>${escapeHtml(title)} · penny</title>
+<title>${escapeHtml(title)} · Penny Router</title>
+<meta name="description" content="${escapeHtml(about)}">
 <link rel="icon" href="/favicon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="/docs/style.css">
 <script src="/docs/site.js"></script>
@@ -50,10 +68,12 @@ ${hasMarkdown ? `<link rel="alternate" type="text/markdown" href="${markdown}">`
 <input id="query" name="q" type="search" placeholder="Search" value="${escapeHtml(query)}" maxlength="200" autocomplete="off" required>
 <button>Search</button>
 </form>
+<button type="button" class="theme">Dark</button>
 <a class="menu" href="#navigation">Menu</a>
 </header>
 <div class="page">
 <nav id="navigation" aria-label="Documentation"><a class="menu" href="#content">Close</a>
+<p class="audiences">${audiences.map(([name, start]) => `<a href="${start}"${name === audience ? ' aria-current="true"' : ''}>${name}</a>`).join('')}</p>
 ${groups.join('\n')}
 </nav>
 <main id="content" tabindex="-1"${path === '/docs' ? ' class="home"' : ''}>

@@ -1,18 +1,6 @@
 import type { DocumentedRoute, Operation } from './api-reference.ts'
-import { exampleOf } from './examples.ts'
 
 type Sample = { readonly language: 'sh' | 'python' | 'js' | 'go'; readonly code: string }
-
-/** What a stream looks like; the document has the other examples. */
-export const streamSamples: Readonly<Record<string, string>> = {
-  createChatCompletion: `data: {"id":"chatcmpl-0198f0c2…","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}
-
-data: {"id":"chatcmpl-0198f0c2…","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"A coin"},"finish_reason":null}]}
-
-data: {"id":"chatcmpl-0198f0c2…","object":"chat.completion.chunk","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
-
-data: [DONE]`,
-}
 
 const completionSamples: readonly Sample[] = [
   {
@@ -50,21 +38,43 @@ answer, err := client.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{
   },
 ]
 
+/** The variables of the samples, defined once on each page. A test runs every curl with them. */
+const variables: Readonly<Record<string, readonly [value: string, about: string]>> = {
+  PENNY_URL: ['', ''],
+  OPENAI_BASE_URL: ['"$PENNY_URL/v1"', ''],
+  OPENAI_API_KEY: ['penny_…', 'from the page Keys'],
+  PENNY_MANAGEMENT_KEY: ['penny_mgmt_…', 'from Settings, Management keys'],
+  REQUEST_ID: ['req_…', 'the header x-router-request-id of an answer'],
+  KEY_ID: ['…', 'an id of GET /api/keys'],
+  WEBHOOK_ID: ['…', 'an id of GET /api/webhooks'],
+  EVENT_ID: ['evt_…', 'an id of GET /api/webhooks/$WEBHOOK_ID/deliveries'],
+  X402_PAYMENT: ['…', 'a wallet signs it: npx penny x402 demo'],
+  X402_SIGN_IN: ['…', 'a wallet signs it: npx penny x402 demo'],
+}
+
+/** Defines what these samples use, with the address of this service. */
+export function definitions(samples: readonly string[], publicUrl: string): string {
+  const text = samples.join('\n')
+  const used = Object.entries(variables).filter(
+    ([name]) => text.includes(`$${name}`) || (name === 'PENNY_URL' && text.includes('$OPENAI_BASE_URL')),
+  )
+  return used
+    .map(([name, [value, about]]) => `export ${name}=${value || publicUrl}${about === '' ? '' : `  # ${about}`}`)
+    .join('\n')
+}
+
 /** The call in several languages. `$OPENAI_BASE_URL` ends in `/v1`; `$PENNY_URL` is the same address without it. */
 export function requestSamples(route: DocumentedRoute, body: unknown): readonly Sample[] {
   const curl: Sample = { language: 'sh', code: curlOf(route, body) }
   if (route.operation.operationId === 'createChatCompletion') return [curl, ...completionSamples]
-  const isOnlyForSessions = headerOf(route) === undefined && schemesOf(route.operation).includes('session')
-  return isOnlyForSessions ? [curl] : [curl, pythonOf(route, body), nodeOf(route, body)]
+  return [curl, pythonOf(route, body), nodeOf(route, body)]
 }
 
-function curlOf(route: DocumentedRoute, body: unknown): string {
-  const { variable, path } = addressOf(route)
+export function curlOf(route: DocumentedRoute, body: unknown): string {
   const header = headerOf(route)
   const lines = [
-    `curl ${route.method === 'GET' ? '' : `-X ${route.method} `}"$${variable}${path}"`,
+    `curl ${route.method === 'GET' ? '' : `-X ${route.method} `}"${addressOf(route).join('')}"`,
     ...(header ? [`-H "${header.name}: ${header.prefix}$${header.variable}"`] : []),
-    ...(!header && schemesOf(route.operation).includes('session') ? ['-b "__Host-penny=$SESSION"'] : []),
     ...(body === undefined
       ? []
       : ['-H "Content-Type: application/json"', `-d '${JSON.stringify(body, null, 2).replaceAll("'", "'\\''")}'`]),
@@ -73,15 +83,17 @@ function curlOf(route: DocumentedRoute, body: unknown): string {
 }
 
 function pythonOf(route: DocumentedRoute, body: unknown): Sample {
-  const { variable, path } = addressOf(route)
   const header = headerOf(route)
   const prefix = header?.prefix ? `"${header.prefix}" + ` : ''
   const headers = [
     ...(header ? [`"${header.name}": ${prefix}os.environ["${header.variable}"]`] : []),
     ...(body === undefined ? [] : ['"Content-Type": "application/json"']),
   ]
+  const address = addressOf(route).map((part) =>
+    part.startsWith('$') ? `os.environ["${part.slice(1)}"]` : `"${part}"`,
+  )
   const given = [
-    `os.environ["${variable}"] + "${path}"`,
+    address.join(' + '),
     ...(body === undefined ? [] : [`json.dumps(${pythonValue(body)}).encode()`]),
     ...(headers.length === 0 ? [] : [`headers={${headers.join(', ')}}`]),
     ...(route.method === 'GET' ? [] : [`method="${route.method}"`]),
@@ -93,18 +105,18 @@ function pythonOf(route: DocumentedRoute, body: unknown): Sample {
 request = urllib.request.Request(
 ${given.map((argument) => `    ${argument},\n`).join('')})
 with urllib.request.urlopen(request) as response:
-    print(json.load(response))`,
+    print(response.read().decode())`,
   }
 }
 
 function nodeOf(route: DocumentedRoute, body: unknown): Sample {
-  const { variable, path } = addressOf(route)
   const header = headerOf(route)
   const prefix = header?.prefix ? `'${header.prefix}' + ` : ''
   const headers = [
     ...(header ? [`'${header.name}': ${prefix}env.${header.variable}`] : []),
     ...(body === undefined ? [] : ["'Content-Type': 'application/json'"]),
   ]
+  const address = addressOf(route).map((part) => (part.startsWith('$') ? `env.${part.slice(1)}` : `'${part}'`))
   const options = [
     ...(route.method === 'GET' ? [] : [`method: '${route.method}'`]),
     ...(headers.length === 0 ? [] : [`headers: { ${headers.join(', ')} }`]),
@@ -115,20 +127,31 @@ function nodeOf(route: DocumentedRoute, body: unknown): Sample {
     language: 'js',
     code: `import { env } from 'node:process'
 
-const response = await fetch(env.${variable} + '${path}'${given})
-console.log(await response.json())`,
+const response = await fetch(${address.join(' + ')}${given})
+console.log(await response.text())`,
   }
 }
 
-/** The variable with the base address, and the path after it, with example values for its parameters. */
-function addressOf({ path, operation }: DocumentedRoute): { readonly variable: string; readonly path: string } {
-  const filled = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
-    const schema = operation.parameters?.find((candidate) => candidate.name === name)?.schema
-    return path.startsWith('/v1/models') ? 'gpt-5.6-terra' : String(schema && exampleOf(schema, {}, name))
-  })
-  return path.startsWith('/v1/')
-    ? { variable: 'OPENAI_BASE_URL', path: filled.slice('/v1'.length) }
-    : { variable: 'PENNY_URL', path: filled }
+const idVariables: readonly (readonly [prefix: string, variable: string])[] = [
+  ['/api/requests/', 'REQUEST_ID'],
+  ['/api/keys/', 'KEY_ID'],
+  ['/api/webhooks/', 'WEBHOOK_ID'],
+]
+
+/** What a long list is asked for in its sample. */
+const queries: Readonly<Record<string, string>> = {
+  listRequests: '?limit=2',
+  listAccountLog: '?limit=2',
+  listWebhookDeliveries: '?limit=2',
+}
+
+/** The address in parts: variables begin with `$`. */
+function addressOf({ path, operation: { operationId } }: DocumentedRoute): readonly string[] {
+  const id = idVariables.find(([prefix]) => path.startsWith(prefix))?.[1]
+  const filled = path.replace('/v1/models/{id}', '/v1/models/gpt-5.6-terra') + (queries[operationId] ?? '')
+  const [base, rest] = filled.startsWith('/v1/') ? ['$OPENAI_BASE_URL', filled.slice(3)] : ['$PENNY_URL', filled]
+  const parts = rest.replace('{id}', ` $${id} `).replace('{event}', ' $EVENT_ID ').split(' ')
+  return [base, ...parts.filter((part) => part !== '')]
 }
 
 /** The credentials that the route takes, one of them. None: it is public. */
@@ -138,7 +161,9 @@ export function schemesOf({ security = [] }: Operation): readonly string[] {
 
 /** The header that a program sends, with its value in a variable. Undefined for public routes and those for a session only. */
 function headerOf({ operation }: DocumentedRoute): CredentialHeader | undefined {
-  return schemesOf(operation)
+  const schemes = schemesOf(operation)
+  // Only a completion is paid for; the other routes of a wallet ask who it is.
+  return (schemes.includes('signIn') && operation.operationId !== 'createPaidCompletion' ? ['signIn'] : schemes)
     .map((scheme) => credentialHeaders[scheme])
     .find((header) => header !== undefined)
 }

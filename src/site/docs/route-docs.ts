@@ -5,7 +5,7 @@ import type { HonoBindings } from '../../http/hono.ts'
 import type { Site } from '../../http/origin.ts'
 import { escapeHtml } from '../page.ts'
 import { securityHeaders } from '../security-headers.ts'
-import { apiReference, type OpenApi } from './api-reference.ts'
+import { apiReference, type OpenApi, type Recorded } from './api-reference.ts'
 import type { DocPage, Documentation } from './documentation.ts'
 import { type LayoutOptions, layout } from './layout.ts'
 import { docsStyle } from './style.ts'
@@ -20,6 +20,7 @@ export type DocsOptions = {
 }
 
 const queryMax = 200
+const aboutMax = 160
 const markdownType = 'text/markdown; charset=utf-8'
 const htmlType = 'text/html; charset=utf-8'
 
@@ -27,21 +28,17 @@ const htmlType = 'text/html; charset=utf-8'
 export function routeDocs(app: Hono<HonoBindings>, { site, documentation, openApi, fontPath }: DocsOptions): void {
   const style = docsStyle({ text: fontPath('geist-latin'), code: fontPath('geist-mono-latin') })
   const script = readFileSync(new URL('site.js', import.meta.url), 'utf8')
-  const reference = once(() => JSON.parse(openApi) as OpenApi)
-  const programs = once(() => apiReference(reference(), 'programs'))
-  const dashboard = once(() => apiReference(reference(), 'dashboard'))
+  const recorded = () => JSON.parse(readFileSync(new URL('samples.json', import.meta.url), 'utf8')) as Recorded
+  const reference = once(() => apiReference(JSON.parse(openApi) as OpenApi, recorded(), site.publicUrl))
 
   app.get('/docs/style.css', (context) => send(context, style, 'text/css; charset=utf-8'))
   app.get('/docs/site.js', (context) => send(context, script, 'text/javascript; charset=utf-8'))
   app.get('/llms.txt', (context) => send(context, documentation.llms(site.publicUrl), markdownType))
   app.get('/llms-full.txt', (context) => send(context, documentation.llmsFull(), markdownType))
-  app.get('/docs/api', (context) => {
-    const { html: main, headings } = programs()
-    return html(context, { title: 'API reference', path: '/docs/api', main, headings })
-  })
-  app.get('/docs/api/dashboard', (context) => {
-    const { html: main, headings } = dashboard()
-    return html(context, { title: 'Dashboard API', path: '/docs/api/dashboard', main, headings })
+  app.get('/docs/api/*', (context) => {
+    const page = reference().find(({ path }) => path === context.req.path.replace(/\/$/, ''))
+    if (page === undefined) return html(context, notFound(context.req.path), 404)
+    return html(context, { title: page.title, path: page.path, main: page.html, headings: page.headings })
   })
   app.get('/docs/search', (context) => {
     const query = queryOf(context)
@@ -62,7 +59,7 @@ export function routeDocs(app: Hono<HonoBindings>, { site, documentation, openAp
     const asMarkdown = path.endsWith('.md') || (accept.includes('text/markdown') && !accept.includes('text/html'))
     const page = documentation.find(path.replace(/\.md$/, '').replace(/^\/docs\/index$/, '/docs'))
     if (page === undefined) return html(context, notFound(path), 404)
-    return asMarkdown ? send(context, page.markdown, markdownType) : html(context, optionsOf(page))
+    return asMarkdown ? send(context, page.markdown, markdownType) : html(context, optionsOf(page, site.publicUrl))
   })
 
   function html(context: Context<HonoBindings>, options: LayoutOptions, status: 200 | 404 = 200): Response {
@@ -96,12 +93,15 @@ function queryOf(context: Context<HonoBindings>): string {
   return (context.req.query('q') ?? '').slice(0, queryMax)
 }
 
-function optionsOf({ title, path, html, headings }: DocPage): LayoutOptions {
-  if (path !== '/docs') return { title, path, main: html, headings, hasMarkdown: true }
+function optionsOf({ title, path, html: text, headings, sections }: DocPage, publicUrl: string): LayoutOptions {
+  // The pages write an example's address; the reader can copy that of this service.
+  const html = text.replaceAll('https://router.example', escapeHtml(publicUrl))
+  const about = sections.find((section) => section.text !== '')?.text.slice(0, aboutMax)
+  if (path !== '/docs') return { title, path, main: html, headings, hasMarkdown: true, about }
   // The front page shows each section as a card.
-  const [intro, ...sections] = html.split(/(?=<h2 )/)
-  const cards = sections.map((section) => `<section>${section}</section>`).join('\n')
-  return { title: 'Documentation', path, main: `${intro}<div class="cards">${cards}</div>`, hasMarkdown: true }
+  const [intro, ...parts] = html.split(/(?=<h2 )/)
+  const cards = parts.map((section) => `<section>${section}</section>`).join('\n')
+  return { title: 'Documentation', path, main: `${intro}<div class="cards">${cards}</div>`, hasMarkdown: true, about }
 }
 
 function renderHits(documentation: Documentation, query: string): string {

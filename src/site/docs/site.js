@@ -5,8 +5,10 @@ const languageName = 'penny.language'
 const searchDelayMs = 120
 
 applyTheme(read(themeName))
+// The style then leaves room for what this script adds, so that nothing moves.
+document.documentElement.classList.add('js')
 document.addEventListener('DOMContentLoaded', () => {
-  addThemeButton()
+  startThemeButton()
   for (const group of document.querySelectorAll('.tabs')) makeTabs(group)
   for (const block of document.querySelectorAll('main pre')) addCopyButton(block)
   searchWhileTyping(document.querySelector('form[role=search]'))
@@ -34,8 +36,8 @@ function applyTheme(theme) {
   else delete document.documentElement.dataset.theme
 }
 
-function addThemeButton() {
-  const button = element('button', { type: 'button', className: 'theme' })
+function startThemeButton() {
+  const button = document.querySelector('.theme')
   const isDark = () =>
     (document.documentElement.dataset.theme ??
       (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark'
@@ -50,7 +52,6 @@ function addThemeButton() {
     label()
   })
   label()
-  document.querySelector('header form').after(button)
 }
 
 function addCopyButton(block) {

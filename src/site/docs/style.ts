@@ -5,7 +5,7 @@ export function docsStyle(fonts: { readonly text: string | undefined; readonly c
 
 function face(family: string, path: string | undefined): string {
   if (path === undefined) return ''
-  return `@font-face { font-family: "${family}"; font-weight: 100 900; font-display: swap; src: url("${path}") format("woff2-variations"); }\n`
+  return `@font-face { font-family: "${family}"; font-weight: 100 900; font-display: optional; src: url("${path}") format("woff2-variations"); }\n`
 }
 
 const rules = `
@@ -33,7 +33,13 @@ header .top { display: flex; gap: 16px; }
 form { position: relative; display: flex; gap: 8px; margin-left: auto; }
 input { font: inherit; width: 16rem; max-width: 40vw; padding: 3px 10px; color: var(--ink); background: var(--surface); border: 1px solid var(--edge); border-radius: 6px; }
 button { font: inherit; padding: 3px 12px; color: var(--on-accent); background: var(--accent); border: 1px solid var(--accent); border-radius: 6px; cursor: pointer; }
-.theme { color: var(--ink); background: var(--surface); border-color: var(--edge); }
+.js .tabs:not(:has(.tablist)) figure:not(:first-of-type) { display: none; }
+.js .tabs:not(:has(.tablist)) figcaption { height: 27px; margin: 0; }
+html:not(.js) .theme { display: none; }
+.audiences { display: flex; gap: 4px; margin: 0 0 8px; font-size: 13px; }
+.audiences a { padding: 2px 8px; color: var(--muted); border-radius: 4px; text-decoration: none; }
+.audiences a[aria-current] { color: var(--ink); background: var(--wash); font-weight: 500; }
+.theme { min-width: 4.5rem; color: var(--ink); background: var(--surface); border-color: var(--edge); }
 .results { position: absolute; z-index: 1; top: 100%; right: 0; width: min(32rem, 92vw); max-height: 70vh; overflow-y: auto; margin: 6px 0 0; padding: 6px; list-style: none; background: var(--surface); border: 1px solid var(--edge); border-radius: 6px; }
 .results li { margin: 0; padding: 0; }
 .results a, .results li:not(:has(a)) { display: block; padding: 6px 10px; color: var(--ink); border-radius: 4px; }
@@ -51,7 +57,15 @@ button { font: inherit; padding: 3px 12px; color: var(--on-accent); background: 
 .menu { display: none; }
 aside nav { position: sticky; top: 24px; max-height: calc(100vh - 48px); overflow-y: auto; }
 main { min-width: 0; max-width: 46rem; outline: none; }
-main:has(.route) { max-width: 56rem; }
+main:has(.route) { max-width: none; }
+.page:has(.route) { max-width: 1680px; }
+.route { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); column-gap: 32px; align-items: start; }
+.route > h2, .route > p, .route > :only-of-type { grid-column: 1 / -1; }
+.route > p { margin: 0; }
+.sample { grid-column: 2; grid-row: 3; position: sticky; top: 24px; }
+.sample > pre, .sample > .code > pre { max-height: 24rem; overflow-y: auto; margin: 0; }
+.routes { padding: 0; list-style: none; }
+main summary { padding: 4px 0; cursor: pointer; }
 main.home { max-width: none; }
 main > :first-child { margin-top: 0; }
 h1, h2, h3, h4 { font-weight: 500; line-height: 1.3; scroll-margin-top: 16px; }
@@ -95,6 +109,7 @@ img { max-width: 100%; height: auto; border: 1px solid var(--rule); border-radiu
 .method { display: inline-block; min-width: 4.2em; color: var(--accent); font-weight: 500; }
 .alternate { margin-top: 48px; padding-top: 12px; border-top: 1px solid var(--rule); font-size: 13px; }
 :target:not(nav, main) { background: var(--wash); }
+@media (max-width: 1280px) { .route { display: block; } .sample { position: static; } }
 @media (max-width: 1100px) { .page, .page:not(:has(aside)) { grid-template-columns: 220px minmax(0, 1fr); } aside { display: none; } }
 @media (max-width: 900px) {
   .page, .page:not(:has(aside)) { display: block; padding: 16px; }

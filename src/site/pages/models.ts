@@ -32,7 +32,7 @@ ${rows.join('\n')}
 
 - Reasoning is billed as output tokens. Cached input is billed as input.
 - Reading a page with \`web_fetch\` costs nothing beyond its tokens. A failed search costs nothing.
-- The live list for programs is [\`GET /v1/models\`](/docs/api#listModels). [\`POST /v1/quote\`](/docs/api#createQuote) says what a
+- The live list for programs is [\`GET /v1/models\`](/docs/api/inference#listModels). [\`POST /v1/quote\`](/docs/api/inference#createQuote) says what a
   request can cost before you send it; [how billing works](guides/billing.md) explains quote, hold and charge.
 
 ## What typical requests cost
