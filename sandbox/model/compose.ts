@@ -216,8 +216,26 @@ function composeProse(turn: Turn): string {
   const quoted = () => turn.toolOutputs.map((output) => `The tool answered: “${shorten(output, quoteLengthMax)}”.`)
   const found = turn.findings.length > 0 ? citeFindings(turn.findings.slice(0, citationsMax)) : quoted()
   const closing = [0, 2, 4].slice(found.length).map((offset) => remarks[(turn.seed + offset) % remarks.length])
-  return ['I am the Penny Router sandbox model.', heard, ...found, ...closing].join(' ')
+  const [, markdown] = markdownAnswers.find(([asked]) => asked.test(turn.userText)) ?? []
+  const prose = ['I am the Penny Router sandbox model.', heard, ...found, ...closing].join(' ')
+  return markdown === undefined ? prose : `${prose}\n\n${markdown}`
 }
+
+/** For the example prompts of the Playground: newcomers see how Markdown looks there. */
+const markdownAnswers: readonly (readonly [asked: RegExp, answer: string])[] = [
+  [
+    /\bin a table\b/i,
+    '| database | concurrency | best use |\n|---|---|---|\n| PostgreSQL | many writers | services |\n| SQLite | one writer | one device |\n| DuckDB | one process | analysis |',
+  ],
+  [
+    /\bTypeScript function\b/i,
+    '```ts\nasync function retry<T>(run: () => Promise<T>, triesMax = 5): Promise<T> {\n  for (let tries = 1; ; tries += 1) {\n    try {\n      return await run()\n    } catch (error) {\n      if (tries === triesMax) throw error\n      await new Promise((done) => setTimeout(done, 100 * 2 ** tries))\n    }\n  }\n}\n```',
+  ],
+  [
+    /\bnumbered list\b/i,
+    '1. Each entry contains the **hash** of the entry before it.\n2. Changing one entry changes its hash.\n3. The next entry then no longer matches, so the change shows.',
+  ],
+]
 
 function wordCount(turn: Turn): number {
   return turn.userText.match(/\S+/g)?.length ?? 0

@@ -49,3 +49,10 @@ test('a folder that cannot be created is reported in one line', async () => {
   )
   await assert.rejects(prepareDataDir(file), /^UnusableSettingError: DATA_DIR cannot be used: .*file is not a folder/)
 })
+
+// Node's recursive mkdir used the whole core there until it was killed.
+test('a data folder that can never exist is refused within a second', {
+  skip: process.platform !== 'linux',
+}, async () => {
+  await assert.rejects(prepareDataDir('/proc/penny/deep'), /DATA_DIR.*\/proc\/penny/s)
+})

@@ -52,7 +52,7 @@ export const alertEmailQuery = queryOptions({ queryKey: ['alerts', 'email'], que
 
 export const webhooksQuery = queryOptions({ queryKey: ['webhooks'], queryFn: () => call('listWebhooks') })
 
-/** Read again often: it is looked at while something is being tried. */
+/** Short stale time: users watch this page while they test. */
 export function webhookDeliveriesQuery(id: string) {
   return queryOptions({
     queryKey: ['webhooks', id, 'deliveries'],
@@ -101,7 +101,7 @@ export function operatorAccountsQuery(find: string, kind: 'all' | 'wallet') {
   })
 }
 
-/** As the service's query has it; `pages/requests/filters.ts` makes it from the address. */
+/** Query parameters of the API; built from the URL in `pages/requests/filters.ts`. */
 export type RequestFilter = {
   readonly status?: readonly string[]
   readonly error_code?: readonly string[]

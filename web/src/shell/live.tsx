@@ -80,7 +80,7 @@ export function useLiveEvents(listener: Listener): void {
   useEffect(() => subscribe((event) => latest.current(event)), [subscribe])
 }
 
-/** Keeps one EventSource open. The browser reconnects by itself, except after an answer it takes for final. */
+/** Keeps one EventSource open. EventSource reconnects, except after a non-200 response. */
 function connect(onEvent: Listener, onStatus: (status: LiveStatus) => void): () => void {
   let source: EventSource
   let lostTimer: ReturnType<typeof setTimeout> | undefined

@@ -29,6 +29,6 @@ export function Page({
 
 export function usePageTitle(title: string): void {
   useEffect(() => {
-    document.title = `${title} · penny`
+    document.title = `${title} · Penny Router`
   }, [title])
 }

@@ -1,4 +1,4 @@
-/** Whether a name was typed as it is read: a page shows several spaces as one, and signs without a shape not at all. */
+/** Whether a name was typed as it looks: HTML collapses spaces, and zero-width characters are invisible. */
 export function isSameName(typed: string, name: string): boolean {
   return asRead(typed) === asRead(name)
 }

@@ -9,7 +9,7 @@ type Row = { readonly id: string }
 
 /**
  * Which rows of a long list belong into the page: those near the screen, and the one that has the focus with its
- * neighbours, so that scrolling takes it from nobody and the next step from it leads where it should. All rows are
+ * neighbours, so that scrolling does not remove the focused row, and Tab leads to its neighbour. All rows are
  * equally high and carry `data-id`; the page itself scrolls.
  */
 export function useWindowedRows(list: RefObject<HTMLElement | null>, rows: readonly Row[], rowHeight: number) {

@@ -6,7 +6,7 @@ type Known = {
   readonly ownerAddress: string | null
 }
 
-/** Why an address cannot be withdrawn to; undefined when nothing here speaks against it. */
+/** Why an address cannot be withdrawn to; undefined if the address looks valid. */
 export function addressProblem(address: string, known: Known): string | undefined {
   if (!/^0x[0-9a-fA-F]{40}$/.test(address)) return 'Enter an address: 0x followed by 40 hexadecimal digits.'
   const same = (other: string | null) => other !== null && other.toLowerCase() === address.toLowerCase()

@@ -15,7 +15,7 @@ export function paymentKey(payment: string): string {
   return key
 }
 
-/** The payment is made: the same form is another one from now on. */
+/** Call after success: the next submit of this form is a new payment. */
 export function forgetPaymentKey(payment: string): void {
   keys.delete(payment)
   try {

@@ -73,7 +73,7 @@ export function KeysPage() {
 }
 
 const heads = ['Name', 'Key', 'Spend', 'Expires', 'Last used', 'Created', 'Status', '']
-/** Left out of a window in which not all columns have room; the page of the key has them. */
+/** Hidden on narrow screens; shown on the key's page. */
 const wideOnly = 'max-xl:hidden'
 
 type ListProps = { keys: readonly Key[]; onIssued: (issued: IssuedKey) => void }

@@ -21,7 +21,7 @@ export function Calculator({ models }: { models: readonly Model[] }) {
   const canSearch = models.some(({ pricing }) => pricing.web_search !== undefined)
   const set = (changed: Partial<Workload>) => {
     const next = { ...workload, ...changed }
-    // A space keeps an emptied field in the address; the router drops empty ones, and the default would come back.
+    // The router drops empty parameters, which would restore the default. Store a space instead.
     const kept = Object.entries(next).map(([name, value]) => [name, value === '' ? ' ' : value])
     void navigate({ to: '.', search: Object.fromEntries(kept) as never, replace: true, resetScroll: false })
   }

@@ -216,7 +216,7 @@ export class ConversationStore {
   }
 }
 
-/** The network or a proxy failed in the middle of an answer, or a reload ended it: browsers report these as one of the first two, or as an end. */
+/** The network or a proxy failed in the middle of an answer, or a reload ended it: browsers report this as TypeError, AbortError or a normal end. */
 function isConnectionLoss(error: unknown): boolean {
   return error instanceof TypeError || error instanceof DOMException || error instanceof StreamCutError
 }

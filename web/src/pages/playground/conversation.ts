@@ -159,7 +159,7 @@ export function closeLane(conversation: Conversation, at: number): Conversation 
   }
 }
 
-/** The page was left while answers streamed: the service ended them at what had been produced. */
+/** Marks answers that streamed when the page was closed as stopped. */
 export function interruptRunning(conversation: Conversation): Conversation {
   const lanes = conversation.lanes.map((lane) => ({
     ...lane,

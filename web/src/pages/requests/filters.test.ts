@@ -48,7 +48,7 @@ test('an address without filters stays empty', () => {
   assert.deepEqual(toSearch(noFilters), {})
 })
 
-test('a preset is reckoned from the present, and stays the same within a minute', () => {
+test('a preset is relative to now, and stays the same within a minute', () => {
   const at = Date.parse('2026-11-15T12:00:30Z')
   const query = toQuery({ ...noFilters, range: '24h' }, at)
   assert.equal(query.from, '2026-11-14T12:00:00.000Z')

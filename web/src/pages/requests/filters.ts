@@ -85,7 +85,7 @@ const spans: Readonly<Record<Exclude<RangePreset, 'all'>, number>> = {
   '30d': 30 * 24 * hourMs,
 }
 
-/** The service's query. A preset is reckoned from the given present, cut to the minute so that it stays the same for a while. */
+/** The service's query. A preset is relative to `now`, rounded down to a minute so that the query key stays stable. */
 export function toQuery(filters: Filters, nowMs: number): RequestFilter {
   const { range, status, code, model, key, search, stream, min, find } = filters
   const minute = Math.floor(nowMs / 60_000) * 60_000

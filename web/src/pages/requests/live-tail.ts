@@ -13,7 +13,7 @@ export type Tail = {
   readonly waiting: readonly LedgerRequest[]
 }
 
-/** The tail of this filter: rows that came under another one do not belong on its page. */
+/** Reset when the filter changes: old rows may not match it. */
 export function tailOf(tail: Tail | undefined, asked: string): Tail {
   return tail?.asked === asked ? tail : { asked, fresh: [], waiting: [] }
 }

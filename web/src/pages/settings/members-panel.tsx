@@ -206,7 +206,7 @@ function EditDialog({ member, session, onClose }: { member: Member; session: Ses
   }, 'Member removed.')
   if (isRemoving)
     return (
-      // The key makes it another dialog than the form, so that it takes the focus.
+      // A new `key` remounts the dialog, so it gets focus.
       <FormDialog
         key="remove"
         title={`Remove ${member.name}`}

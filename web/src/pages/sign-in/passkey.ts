@@ -37,7 +37,7 @@ async function registerPasskey(options: CallOptions = {}, invitation?: string): 
 }
 
 /**
- * Confirms a first owner address with a passkey, so that it counts at once. Undefined where it would wait anyway or need not: the
+ * Confirms a first owner address with a passkey, so that it takes effect immediately. Undefined where it would wait anyway or need not: the
  * service then decides.
  */
 export async function confirmOwner(session: Session, account: Account, address: string) {
