@@ -28,11 +28,11 @@ export const doctorCommand: Command = {
 /** Concurrently: checks that wait for a network must not delay the others. */
 async function examine(config: Config): Promise<readonly Finding[]> {
   const found = await Promise.all([
+    checkService(config),
     checkRuntime(config),
     checkDataFolder(config),
     checkDisk(config),
     checkPort(config),
-    checkService(config),
     checkSettings(config),
     checkModels(config),
     checkMasterKey(config),
@@ -45,12 +45,18 @@ async function examine(config: Config): Promise<readonly Finding[]> {
 }
 
 /** Uses the address that the sandbox's service stored, whatever PORT is set for this command. */
-async function checkService({ dataDir }: Config): Promise<readonly Finding[]> {
+async function checkService({ dataDir, port }: Config): Promise<readonly Finding[]> {
   const sandbox = readSandboxFile(dataDir)
   // A truncated file has no address.
   const origin = URL.parse(sandbox?.base_url ?? '')?.origin
   if (sandbox === undefined || origin === undefined) return []
-  if (await answersAsPenny(origin)) return [ok('service', `Penny runs at ${origin} (process ${sandbox.pid}).`)]
+  if (await answersAsPenny(origin)) {
+    const running = ok('service', `Penny runs at ${origin} (process ${sandbox.pid}).`)
+    if (port === 0 || URL.parse(origin)?.port === String(port)) return [running]
+    const detail =
+      'The service that runs has other settings than this shell. The checks below are about those of this shell.'
+    return [running, warning('settings', detail, 'Run penny doctor with the environment of the service.')]
+  }
   return [skipped('service', `The last service, at ${origin}, does not respond.`)]
 }
 

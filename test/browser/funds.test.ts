@@ -78,15 +78,22 @@ test('a withdrawal whose session has ended keeps what was typed, and is sent aft
   await page.locator('[data-testid=balance-pill][data-available="15000000"]').waitFor()
 })
 
-test('after signing in as another account, nothing is withdrawn or shown', async () => {
+test('a withdrawal is confirmed by the account of the page: no other sign-in is offered or accepted, and the form stays', async () => {
   const page = await dashboard.open()
   const confirm = await aboutToWithdraw(page)
   const before = await withdrawalsEver()
   await confirm.getByRole('button', { name: 'Withdraw 10 USDC' }).click()
   const again = page.getByRole('dialog', { name: 'Confirm it is you' })
-  await again.getByRole('button', { name: 'Continue as local developer' }).click()
-  await atOverview(page)
-  await page.getByTestId('balance-pill').waitFor()
+  await again.getByRole('button', { name: 'Sign in with a passkey' }).waitFor()
+  assert.equal(await again.getByRole('button', { name: 'Continue as local developer' }).count(), 0)
+  const refused = await page.evaluate(async () => {
+    const headers = { 'x-router-person': document.documentElement.dataset.person! }
+    const answer = await fetch('/api/auth/local', { method: 'POST', headers })
+    return [answer.status, (await answer.json()).error.code]
+  })
+  assert.deepEqual(refused, [409, 'account_switched'])
+  await page.keyboard.press('Escape')
+  await confirm.getByRole('button', { name: 'Withdraw 10 USDC' }).waitFor()
   assert.equal(await withdrawalsEver(), before)
 })
 

@@ -1,13 +1,14 @@
 import type { UseQueryResult } from '@tanstack/react-query'
 import type { ReactNode } from 'react'
-import { ApiError, mayBeMade } from '../api/call.ts'
+import { ApiError, mayBeMade, UnreachableError } from '../api/call.ts'
 import { Button } from './button.tsx'
 import { CopyableId } from './copy.tsx'
 import { formatAge } from './format-time.ts'
 import { Notice } from './panel.tsx'
 import { useNow } from './time.tsx'
 
-type Query<Data> = Pick<UseQueryResult<Data>, 'data' | 'error' | 'refetch' | 'dataUpdatedAt' | 'isFetching'>
+type Fields = 'data' | 'error' | 'refetch' | 'dataUpdatedAt' | 'isFetching' | 'failureReason' | 'fetchStatus'
+type Query<Data> = Pick<UseQueryResult<Data>, Fields>
 
 /** Loaded data, a skeleton while it loads, or the error. Data that could not be refreshed stays, marked with its age. */
 export function Loaded<Data>({
@@ -19,9 +20,13 @@ export function Loaded<Data>({
   skeleton: ReactNode
   children: (data: Data) => ReactNode
 }) {
-  const { data, error, refetch, isFetching } = query
-  if (data === undefined && error === null) return <div aria-busy="true">{skeleton}</div>
-  if (data === undefined) return <ErrorPanel error={error!} onRetry={() => void refetch()} busy={isFetching} />
+  const { data, error, refetch, isFetching, failureReason, fetchStatus } = query
+  // Said while it is retried: a page that waits in silence for seconds looks broken.
+  const problem = error ?? (failureReason instanceof UnreachableError ? failureReason : null)
+  if (data === undefined && fetchStatus === 'paused')
+    return <Notice role="status">You are offline. This page loads when the connection is back.</Notice>
+  if (data === undefined && problem === null) return <div aria-busy="true">{skeleton}</div>
+  if (data === undefined) return <ErrorPanel error={problem!} onRetry={() => void refetch()} busy={isFetching} />
   return (
     <>
       {error !== null && <StaleNotice query={query} />}
