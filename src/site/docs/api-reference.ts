@@ -146,9 +146,12 @@ function renderAnswer(operationId: string, recorded: Recorded): string {
   const answer = recorded[operationId]
   const stream = recorded[`${operationId}.stream`]
   if (answer === undefined) return '<p>No body.</p>'
+  // Long answers scroll by themselves, also by keyboard.
+  const scrolling = (text: string, language: string) => renderCode(text, language).replace('<pre', '<pre tabindex="0"')
   const shown =
-    typeof answer === 'string' ? renderCode(answer, 'text') : renderCode(JSON.stringify(answer, null, 2), 'json')
-  return `${shown}${stream === undefined ? '' : `<p>With <code>"stream": true</code>:</p>\n${renderCode(String(stream), 'text')}`}`
+    typeof answer === 'string' ? scrolling(answer, 'text') : scrolling(JSON.stringify(answer, null, 2), 'json')
+  const streamed = `<p>With <code>"stream": true</code>:</p>\n${scrolling(String(stream), 'text')}`
+  return stream === undefined ? shown : shown + streamed
 }
 
 function renderBody(body: Body | undefined): string {

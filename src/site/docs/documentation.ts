@@ -177,6 +177,7 @@ const audienceBoosts: readonly (readonly [prefix: string, boost: number])[] = [
   ['/docs/models', 2],
   ['/docs/decisions/', 0.2],
   ['/docs/proof', 0.1],
+  ['/docs/attacks', 0.1],
   ['/docs/promises', 0.1],
   ['/docs/faults', 0.1],
   ['/docs/performance', 0.2],

@@ -32,14 +32,16 @@ function audienceOf(navigation: Documentation['navigation'], path: string) {
  */
 export function layout({ navigation }: Pick<Documentation, 'navigation'>, options: LayoutOptions): string {
   const { title, path, main, headings = [], hasMarkdown = false, query = '', about = title } = options
-  const [audience, , shown] = audienceOf(navigation, path)
+  // The pages of the API reference have one link.
+  const place = path.startsWith('/docs/api/') ? '/docs/api' : path
+  const [audience, , shown] = audienceOf(navigation, place)
   const groups = navigation
     .filter((group) => shown.some((name) => name === group.title))
     .map(({ title: name, links }) => {
-      const isOpen = name === shown[0] || links.some((link) => link.path === path)
+      const isOpen = name === shown[0] || links.some((link) => link.path === place)
       const items = links.map(
         (link) =>
-          `<li><a href="${escapeHtml(link.path)}"${link.path === path ? ' aria-current="page"' : ''}>${escapeHtml(link.title)}</a></li>`,
+          `<li><a href="${escapeHtml(link.path)}"${link.path === place ? ' aria-current="page"' : ''}>${escapeHtml(link.title)}</a></li>`,
       )
       return `<details${isOpen ? ' open' : ''}><summary>${escapeHtml(name)}</summary><ul>${items.join('')}</ul></details>`
     })

@@ -64,7 +64,8 @@ main:has(.route) { max-width: none; }
 .route > p { margin: 0; }
 .sample { grid-column: 2; grid-row: 3; position: sticky; top: 24px; }
 .sample > pre, .sample > .code > pre { max-height: 24rem; overflow-y: auto; margin: 0; }
-.routes { padding: 0; list-style: none; }
+@media (max-width: 900px) { .sample > pre, .sample > .code > pre { max-height: 14rem; } }
+.routes { padding: 0; list-style: none; font-size: 14px; line-height: 20px; }
 main summary { padding: 4px 0; cursor: pointer; }
 main.home { max-width: none; }
 main > :first-child { margin-top: 0; }
