@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
-import type { Form } from './support/suite.ts'
+import type { Form, Selection } from './support/suite.ts'
 
 // Measures the tests: how many of these defects does `npm test` find, and how many `npm run test:full`? Each defect is made alone, in a copy
 // of the committed tree. The tests near it run first, because most defects fall there; then the rest.
@@ -76,6 +76,8 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   })
 }
 
+/** Without a pattern, all tests of the files. */
+type Tests = Pick<Selection, 'files'> & Partial<Selection>
 type Result = { readonly foundBy: Form | undefined; readonly said: string }
 
 await using temporary = new AsyncDisposableStack()
@@ -91,7 +93,9 @@ cpSync(join(root, 'web/dist'), join(copy, 'web/dist'), { recursive: true })
 
 // Those of the copy: the tree may change meanwhile.
 const { testsNear }: typeof import('./support/near.ts') = await import(join(copy, 'test/support/near.ts'))
-const { testsOf }: typeof import('./support/suite.ts') = await import(join(copy, 'test/support/suite.ts'))
+const { promisedTests, testsOf }: typeof import('./support/suite.ts') = await import(
+  join(copy, 'test/support/suite.ts')
+)
 
 const [first, ...rest] = process.argv.slice(2)
 const isNearOnly = first === '--near'
@@ -120,16 +124,14 @@ async function tryDefect([file, before, after]: Defect): Promise<Result> {
     original.replace(before, () => after),
   )
   try {
+    const near = new Set(testsNear([file]))
     for (const form of ['short', 'full'] as const) {
-      const files = testsOf(form)
-      const near = new Set(testsNear([file]))
-      const stages = [
-        files.filter((name) => near.has(name)),
-        ...(isNearOnly ? [] : [files.filter((name) => !near.has(name))]),
-      ]
-      for (const stage of stages) {
-        const said = stage.length === 0 ? undefined : await failureOf(stage, form)
-        if (said !== undefined) return { foundBy: form, said }
+      const selections: readonly Tests[] = [{ files: testsOf(form) }, ...(form === 'short' ? [promisedTests()] : [])]
+      for (const isNear of isNearOnly ? [true] : [true, false]) {
+        for (const { files, ...rest } of selections) {
+          const said = await failureOf({ files: files.filter((name) => near.has(name) === isNear), ...rest }, form)
+          if (said !== undefined) return { foundBy: form, said }
+        }
       }
     }
     return { foundBy: undefined, said: '' }
@@ -139,11 +141,11 @@ async function tryDefect([file, before, after]: Defect): Promise<Result> {
 }
 
 /** The name of the first test that fails. */
-async function failureOf(files: readonly string[], form: Form): Promise<string | undefined> {
-  if (isStopped) return undefined
+async function failureOf({ files, pattern }: Tests, form: Form): Promise<string | undefined> {
+  if (isStopped || files.length === 0) return undefined
   const run = spawn(process.execPath, ['test/run.ts', ...files], {
     cwd: copy,
-    env: { ...process.env, TEST_FORM: form },
+    env: { ...process.env, TEST_FORM: form, ...(pattern !== undefined && { TEST_NAME: pattern }) },
     stdio: ['ignore', 'pipe', 'ignore'],
   })
   running = run

@@ -17,12 +17,21 @@ import { writeCitusRun } from './support/citus-record.ts'
 import { cpuMs } from './support/cpu.ts'
 import { changedFiles, testsNear } from './support/near.ts'
 import type { RunSettings } from './support/run-files.ts'
-import { type Cost, type Form, findTests, group, testsOf, writeCosts } from './support/suite.ts'
+import {
+  type Cost,
+  type Form,
+  findTests,
+  group,
+  promisedTests,
+  repeatedTests,
+  testsOf,
+  writeCosts,
+} from './support/suite.ts'
 
 // The test files on the embedded PostgreSQL, in one of these ways:
 //
 //   (none)            `npm test`: the checks, then every cheap file and every promise of docs/promises.md, in short form
-//   --full            what that leaves out, and the ledger on the oldest version of PostgreSQL that we promise, divided into partitions
+//   --full            the other files, and the ledger on the oldest version of PostgreSQL that we promise, divided into partitions
 //   --all             both, with more examples, and more files on the other databases: before a release
 //   --near [COMMIT]   what is near the changes since that commit, by default since the branch left origin/main
 //   --measure [FILE…] all, or these; writes what each costs to test/durations.json
@@ -109,15 +118,28 @@ const failures: string[] = []
 const isSuite = way === undefined || forms[way] !== undefined
 if (isSuite && !isOnCitus && form !== 'full')
   failures.push(...(await check()).map((title) => `✖ npm run check: ${title}\n`))
+const checkedMs = cpuMs()
 await buildDashboard()
 const files = chooseFiles()
-const runs = [run(isOnCitus ? 'Citus' : 'PostgreSQL 18', files, { concurrency, isAside: false })]
-if (isSuite && !isOnCitus && form !== 'short') runs.push(runOnOtherDatabases())
+const runs = [
+  run(isOnCitus ? 'Citus' : 'PostgreSQL 18', files, {
+    // Beside the promises, which take longer.
+    concurrency: isSuite && form === 'short' ? concurrency - 1 : concurrency,
+    isAside: false,
+    // `npm test` has run them.
+    environment: form === 'full' ? { TEST_NAME_SKIPPED: repeatedTests().pattern } : {},
+  }),
+]
+if (isSuite && !isOnCitus) runs.push(form === 'short' ? runPromises() : runOnOtherDatabases())
 failures.push(...(await Promise.all(runs)).flat())
-console.log(`\nCPU time, with check and databases: ${(cpuMs() / 1000).toFixed(0)} s`)
+console.log(`\nCPU time: ${seconds(cpuMs())}, of which the checks took ${seconds(checkedMs)}`)
 if (failures.length > 0) {
   console.log(`\n— What failed\n\n${failures.join('\n')}`)
   process.exitCode = 1
+}
+
+function seconds(ms: number): string {
+  return `${(ms / 1000).toFixed(0)} s`
 }
 
 /**
@@ -148,6 +170,12 @@ function chooseFiles(): readonly string[] {
   if (way === '--near') return testsNear(changedFiles(operands[0]))
   if (way === '--measure') return operands.length > 0 ? findTests(operands) : findTests()
   return findTests([way!, ...operands])
+}
+
+/** Beside the other files: a third of the time these wait for processes and browsers. */
+function runPromises(): Promise<readonly string[]> {
+  const { files, pattern } = promisedTests()
+  return run('PostgreSQL 18, the promises', files, { concurrency, isAside: true, environment: { TEST_NAME: pattern } })
 }
 
 /** One after the other, and one file at a time. */

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { after, test } from 'node:test'
+import { after, beforeEach, test } from 'node:test'
 import type { Browser, BrowserContext, Page } from 'playwright-core'
 import { pagePaths } from '../../src/site/page-paths.ts'
 import { exampleCount } from '../support/examples.ts'
@@ -35,8 +35,13 @@ let visitors: Visitors
 let ids: Ids
 let routes: readonly string[]
 
-// The suite's own `before` starts the service; hooks of one file do not wait for each other, so this is the first test.
-test('the service has a request, three visitors and a router', async () => {
+let prepared: Promise<void> | undefined
+// The suite's own `before` starts the service; these hooks of one file do not wait for each other.
+beforeEach(() => (prepared ??= prepare()))
+after(() => browser?.close())
+
+/** A request, three visitors and the routes. */
+async function prepare(): Promise<void> {
   browser = await launchBrowser()
   ids = await sendRequest()
   visitors = {
@@ -50,8 +55,7 @@ test('the service has a request, three visitors and a router', async () => {
   }
   routes = await routesOfRouter()
   assert.ok(routes.length > 10)
-})
-after(() => browser?.close())
+}
 
 test('the server knows every route of the router and no other', () => {
   assert.deepEqual([...routes].sort(), [...pagePaths].sort())

@@ -31,7 +31,7 @@ async function runFiles({ groups, concurrency, testMsMax, failuresFile }: RunSet
   const programs = groups.map((files, index) =>
     files.length === 1 ? files[0]! : writeGroup(files, join(dirname(failuresFile), `group-${index + 1}.test.mjs`)),
   )
-  const { TEST_NAME: name } = process.env
+  const { TEST_NAME: name, TEST_NAME_SKIPPED: skipped } = process.env
   const tests = run({
     files: programs,
     concurrency,
@@ -39,6 +39,7 @@ async function runFiles({ groups, concurrency, testMsMax, failuresFile }: RunSet
     signal: stop.signal,
     execArgv,
     ...(name !== undefined && { testNamePatterns: name }),
+    ...(skipped !== undefined && { testSkipPatterns: skipped }),
   })
   const running = trackRunningTests(tests)
   const startedMs = new Map<string, number>()

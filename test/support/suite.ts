@@ -15,8 +15,8 @@ export type Cost = {
   readonly wallMs: number
 }
 
-/** `npm test` has no time for files above this, except those with a promise of `docs/promises.md`. */
-const cheapMsMax = 3_000
+/** `npm test` has no time for files above this: of those it runs the promises of `docs/promises.md` alone. */
+const cheapMsMax = 1_000
 /** What is not measured yet is new: it runs in `npm test` and starts with the files of average cost. */
 const unmeasured: Cost = { cpuMs: 1_500, wallMs: 2_000 }
 /** A file above this has a process of its own. */
@@ -45,21 +45,50 @@ export function findTests(patterns: readonly string[] = testFiles): readonly str
   return [...new Set(files)]
 }
 
-/** `short` is `npm test`; `full` is what it leaves out; `all` is both. */
+/** `short` is `npm test`, which runs `promisedTests` too; `full` is the files that it does not run as a whole; `all` is both. */
 export type Form = 'short' | 'full' | 'all'
 
 export function testsOf(form: Form): readonly string[] {
   const isLinter = new Set(findTests(linters))
   const files = findTests().filter((file) => !isLinter.has(file))
   if (form === 'all') return files
-  const promises = filesWithPromises()
-  const isShort = (file: string) => promises.has(file) || costOf(file).cpuMs <= cheapMsMax
+  const isShort = (file: string) => costOf(file).cpuMs <= cheapMsMax
   return files.filter((file) => (form === 'short' ? isShort(file) : !isShort(file) || isLongerInFull.test(read(file))))
 }
 
-/** The files that `docs/promises.md` names. */
-function filesWithPromises(): ReadonlySet<string> {
-  return new Set([...read('docs/promises.md').matchAll(/`([\w./-]+\.test\.ts)`/g)].map((match) => match[1]!))
+/** The tests of `docs/promises.md` in files that are too long for `npm test`. */
+export function promisedTests(): Selection {
+  return selectPromised((file) => costOf(file).cpuMs > cheapMsMax)
+}
+
+/** Those of them that `npm run test:full` would only repeat. */
+export function repeatedTests(): Selection {
+  return selectPromised((file) => costOf(file).cpuMs > cheapMsMax && !isLongerInFull.test(read(file)))
+}
+
+/** Files, and the pattern of the names of tests in them. */
+export type Selection = { readonly files: readonly string[]; readonly pattern: string }
+
+function selectPromised(isMeant: (file: string) => boolean): Selection {
+  const [files, names] = [new Set<string>(), new Set<string>()]
+  for (const row of read('docs/promises.md').match(/^\| .*\.test\.ts`.*/gm)!) {
+    let file = ''
+    for (const [, path = file, name] of row.matchAll(/`([\w./-]+\.test\.ts)`|"([^"]+)"/g)) {
+      file = path
+      if (name === undefined || !isMeant(file)) continue
+      files.add(file)
+      names.add(patternOf(name))
+    }
+  }
+  return { files: [...files], pattern: [...names].join('|') }
+}
+
+/** The page has the name as the source has it, or a part of it. */
+function patternOf(name: string): string {
+  return name
+    .split(/\$\{.*?\}|…/)
+    .map((part) => RegExp.escape(part))
+    .join('.*')
 }
 
 /** The dearest first, so that no core is idle while the last one ends. Files of one area need much the same modules. */
