@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
-import { openLedger, openPayer } from '../../test/support/ledger.ts'
+import { openKey, openLedger, openPayer } from '../../test/support/ledger.ts'
 import { testDatabase } from '../../test/support/postgres.ts'
 import { until } from '../../test/support/until.ts'
 import { createRequestId } from '../ledger/request-id.ts'
@@ -11,6 +11,23 @@ import { Retries } from './retries.ts'
 
 const retriesMax = 12
 const connectionsMax = 4
+
+test('an Idempotency-Key belongs to its API key: another key of the account that sends it sends another request', async (t) => {
+  const { database, drop } = await testDatabase()
+  atEnd(t, drop)
+  const payer = await openPayer(database, 0n)
+  const other = { ...payer, keyId: await openKey(database, { ...payer, id: payer.accountId }) }
+  const node = randomUUID()
+  const retries = new Retries({ database, ledger: database, node, grace: defaultGrace, now: () => performance.now() })
+  const decide = (of: typeof payer) =>
+    retries.decide(
+      { payer: of, body: Buffer.from('{}'), idempotencyKey: 'order 1', retryCount: undefined },
+      createRequestId(payer.partition, Date.now()),
+    )
+  const [first, foreign, repeated] = [await decide(payer), await decide(other), await decide(payer)]
+  assert.deepEqual(['own' in first, 'own' in foreign, 'own' in repeated], [true, true, false])
+  for (const decision of [first, foreign]) if ('own' in decision) await decision.own.close(undefined)
+})
 
 // Otherwise the retries of one account could wait for its lock on every connection that holds and ends need.
 test(`refunds of one locked account occupy at most ${connectionsMax} connections, and are made when it is unlocked`, async (t) => {

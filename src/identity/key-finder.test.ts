@@ -8,7 +8,7 @@ import { createAccount } from '../ledger/accounts.ts'
 import { KeyChangedError } from '../ledger/holds.ts'
 import { createRequestId } from '../ledger/request-id.ts'
 import { fromAtomic } from '../money/usdc.ts'
-import { createKey, revokeKey, rotateKey } from './api-keys.ts'
+import { createKey, revokeKey, rotateKey, updateKey } from './api-keys.ts'
 import { type Bearer, KeyFinder, RevokedApiKeyError } from './key-finder.ts'
 
 const ledger = ledgerSuite()
@@ -44,6 +44,16 @@ test('only keys in the partition that is down are refused', async () => {
   )
   const failed = found.find((one) => one.status === 'rejected')
   assert.match(String(failed?.reason), /the worker is down/)
+})
+
+test('a disabled key is refused until it is enabled again', async () => {
+  const { partition, id: accountId } = await createAccount(ledger.database, 'test', 1)
+  const { id, secret } = await createKey(ledger.database, { partition, accountId, name: 'test' })
+  const finder = new KeyFinder({ database: ledger.database, now: () => 0 })
+  await updateKey(ledger.database, id, { disabled: true })
+  await assert.rejects(finder.find(secret), /This API key is disabled/)
+  await updateKey(ledger.database, id, { disabled: false })
+  assert.equal((await finder.find(secret)).keyId, id)
 })
 
 test('a secret that was rotated and a key that was revoked elsewhere are remembered here, and buy nothing', async () => {

@@ -58,6 +58,8 @@ const messages = [{ role: 'user', content: 'What is a penny?' }]
 const question = { messages, stream: true, ...withoutTools }
 /** As our tokenizer counts it, with the framing. */
 const countedInput = 11
+/** Of whole answers, before hidden reasoning of a cut one is estimated. */
+const samplesNeeded = 8
 
 test('a stream is nothing but data lines: the role once and first, then deltas, the finish, and [DONE]', async () => {
   upstream.answer = answers(created, reasoning('Hm.'), text('A coin'), text(', a small one'), completed())
@@ -337,14 +339,18 @@ test('usage comes in exactly one chunk, the last, and only on request, although 
 })
 
 test('a client that closes its half of the connection is gone', async () => {
+  const [account, earlier] = [await service.openAccount('25'), await service.openAccount('25')]
+  // No other test asks with this effort. Until the service has learned that nothing is hidden here, it reads answers to their end.
+  const asked = { ...question, reasoning_effort: 'low' }
+  upstream.answer = answers(created, text('one two'), completed({ input_tokens: countedInput, output_tokens: 2 }))
+  for (let whole = 0; whole < samplesNeeded; whole += 1) await allFrames(callChat(service, earlier, asked))
   const begun = Promise.withResolvers<UpstreamExchange>()
   upstream.answer = (exchange) => {
     exchange.send(created, text('one two'))
     begun.resolve(exchange)
   }
-  const account = await service.openAccount('25')
   const socket = connect({ host: 'localhost', port: Number(new URL(service.origin).port) })
-  const body = JSON.stringify(question)
+  const body = JSON.stringify(asked)
   socket.write(
     `POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ${account.apiKey}\r\n` +
       `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,

@@ -26,7 +26,7 @@ import { type RequestBody, startTestService, type TestAccount, type TestService 
 // over, and report usage first, last or never; one hides reasoning until its report.
 // UNPAID_SEQUENCES=20000 for the long form; fast-check prints the seed of a failure.
 
-const sequences = exampleCount('UNPAID_SEQUENCES', { short: 200, full: 2_000 })
+const sequences = exampleCount('UNPAID_SEQUENCES', { short: 200, full: 1_000, all: 2_000 })
 const sequencesPerAccount = 20
 const atOnce = 10
 /** Atomic units for an input token. An output token costs five times as much. */

@@ -7,15 +7,15 @@ import { Coverage, mustHit } from './coverage.ts'
 import { PostgresServer } from './postgres-server.ts'
 import { runRound } from './runner.ts'
 
-// A small form of `npm run faults`. `npm run test:full` injects each fault at least once, and reaches each failpoint at least twice; chance
+// A small form of `npm run faults`. `npm run test:full` injects each fault at least once, and reaches each failpoint twice; chance
 // decides which state of a request a fault hits, and only the long form requires all of them. FAULT_SEED repeats a run.
 
 const isOnCluster = process.env.TEST_CITUS_WORKERS !== undefined
 /** On a cluster a start takes longer, and so does a server's return. */
-const fullSize = isOnCluster ? { kills: 30, postgresKills: 9 } : { kills: 100, postgresKills: 20 }
+const fullSize = isOnCluster ? { kills: 30, postgresKills: 9 } : { kills: 40, postgresKills: 8 }
 const size = {
-  kills: exampleCount('FAULT_KILLS', { short: 5, full: fullSize.kills }),
-  postgresKills: exampleCount('FAULT_POSTGRES_KILLS', { short: 1, full: fullSize.postgresKills }),
+  kills: exampleCount('FAULT_KILLS', { short: 5, full: fullSize.kills, all: 100 }),
+  postgresKills: exampleCount('FAULT_POSTGRES_KILLS', { short: 1, full: fullSize.postgresKills, all: 20 }),
 }
 
 test('kills of the service and of the database, wherever they hit, neither lose nor make an atomic unit', async (t) => {

@@ -1,14 +1,17 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { atEnd } from '../support/at-end.ts'
-import { seedOf } from '../support/examples.ts'
+import { exampleCount, seedOf } from '../support/examples.ts'
 import { Coverage, delivererFaults } from './coverage.ts'
 import { PostgresServer } from './postgres-server.ts'
 import { runRound } from './runner.ts'
 
-// The short form of the webhook part of `npm run faults`. FAULT_SEED repeats a run.
+// The short form of the webhook part of `npm run faults`: each failpoint of the deliverer, and some other deaths. FAULT_SEED repeats a run.
 
-const size = { kills: 40, postgresKills: 6 }
+const size = {
+  kills: exampleCount('FAULT_KILLS', { short: 12, full: 12, all: 40 }),
+  postgresKills: exampleCount('FAULT_POSTGRES_KILLS', { short: 3, full: 3, all: 6 }),
+}
 
 test('no webhook event is lost or changed, whichever process is killed between request and receiver', async (t) => {
   const seed = seedOf('FAULT_SEED')
