@@ -25,7 +25,7 @@ const defects: readonly Defect[] = [
   ['src/billing/quote.ts', 'furtherRoundsMax * inputTokensMax + searchReadingTokensMax', 'inputTokensMax + searchReadingTokensMax'],
   ['src/billing/charge.ts', 'if (usage.promptTokens <= round.inputTokensMax) return', 'if (usage.promptTokens > 0) return'],
   ['src/billing/charge.ts', 'return !stream || !bill.outputStarted', 'return !bill.outputStarted'],
-  ['src/billing/charge.ts', 'return !bill.accepted', 'return !bill.outputStarted'],
+  ['src/billing/charge.ts', 'return bill.finished === undefined && bill.sent === undefined', 'return bill.finished === undefined'],
   ['src/billing/charge.ts', 'Math.min(usage.completionTokens, round.maxTokens)', 'usage.completionTokens'],
   ['src/billing/charge.ts', 'searchCost: usage === undefined ? zero : bill.searchCost', 'searchCost: bill.searchCost'],
   ['src/billing/charge.ts', 'fromAtomic(cost(lines) + searchCost)', 'fromAtomic(cost(lines))'],
