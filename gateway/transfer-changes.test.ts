@@ -3,7 +3,12 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import { type TestContext, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { keccak256, toHex } from 'viem'
-import { createGatewayClient, type GatewayClient, type News, type Transfer } from '../src/settlement/gateway-client.ts'
+import {
+  createGatewayClient,
+  type GatewayClient,
+  type GatewayTransfer,
+  type News,
+} from '../src/settlement/gateway-client.ts'
 import { atEnd } from '../test/support/at-end.ts'
 import { startCircleGateway } from '../test/support/circle-gateway.ts'
 import {
@@ -43,7 +48,7 @@ test('repeated polls report every payment to its end, with its proof, across a r
     ),
   )
   const ids = await Promise.all(bodies.slice(0, 6).map((body) => settle(first.url, body)))
-  const known = new Map<string, Transfer>()
+  const known = new Map<string, GatewayTransfer>()
   let cursor = await follow(openGatewayClient(t, first.url), undefined, known, ids)
   await first.stop()
   const { url } = await bench.start()
@@ -73,7 +78,7 @@ test('repeated polls report every payment to its end, with its proof, across a r
 async function follow(
   gatewayClient: GatewayClient,
   start: string | undefined,
-  known: Map<string, Transfer>,
+  known: Map<string, GatewayTransfer>,
   ids: readonly string[],
 ) {
   let cursor = start

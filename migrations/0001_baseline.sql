@@ -65,6 +65,17 @@ create table prices (
 );
 comment on table prices is 'Price lists. Rows are never changed: a charge uses the version that its hold names.';
 
+create table reasoning_samples (
+  provider text     not null,
+  model    text     not null,
+  effort   text     not null,
+  basis    text     not null,
+  samples  float8[] not null check (cardinality(samples) between 1 and 64),
+  primary key (provider, model, effort, basis)
+);
+comment on table  reasoning_samples is 'How much providers reason without showing it, learned from whole answers: the newest samples, oldest first. Answers that are cut off are billed by it.';
+comment on column reasoning_samples.basis is 'sealed: tokens per byte of encrypted reasoning. A number: tokens of answers whose provider was silent for this many seconds, to twice as many, before its first output. reasoned- and a number: tokens of answers of a provider that encrypts, which began their text after this many.';
+
 ----------------------------------------------------------------------------------------------------------------------------
 -- Accounts and their API keys
 ----------------------------------------------------------------------------------------------------------------------------
@@ -90,6 +101,7 @@ create table accounts (
   covered_entry     bigint      not null default 0,
   covered           bigint      not null default 0,
   payments          bigint      not null default 0,
+  transfers         bigint      not null default 0,
   unpaid_since      timestamptz,
   pay_to            bigint      not null default 0,
   -- Its events, and the types that an endpoint or a live view reads.
@@ -106,9 +118,12 @@ create table accounts (
   suspended_at      timestamptz,
   suspended_reason  text,
   closed_at         timestamptz,
+  -- Its allowance of cancels that are not charged.
+  spared            bigint      not null default 0,
+  spared_since      timestamptz,
   primary key (id, partition),
   constraint accounts_name check (length(name) between 1 and 200),
-  constraint accounts_not_negative check (least(gateway, held, extended, given_back) >= 0 and given_back <= charged),
+  constraint accounts_not_negative check (least(gateway, held, extended, given_back, spared) >= 0 and given_back <= charged),
   constraint accounts_not_overspent check (gateway + credit - extended >= 0),
   constraint accounts_entries_covered check (covered_entry <= entries),
   constraint accounts_addresses check (address ~ '^0x[0-9a-f]{40}$' and owner_address ~ '^0x[0-9a-f]{40}$' and wallet ~ '^0x[0-9a-f]{40}$'
@@ -141,6 +156,7 @@ comment on column accounts.entries is 'Number of the last entry. Each ended requ
 comment on column accounts.covered_entry is 'Last entry that a payment covers. Includes the payment under way.';
 comment on column accounts.covered is 'Net value of the payments up to covered_entry.';
 comment on column accounts.payments is 'Number of the last payment: the sequence in the nonce of its authorization.';
+comment on column accounts.transfers is 'Wallet accounts: credited payments, and refunds that have not failed. Each costs the relayer gas.';
 comment on column accounts.unpaid_since is 'Time of the oldest entry that no payment covers. Null while these entries include no charge.';
 comment on column accounts.pay_to is 'Entries up to this one are paid even if their sum is 0 or less, because their month will be sealed.';
 comment on column accounts.events is 'Number of the last event.';
@@ -151,6 +167,7 @@ comment on column accounts.address is 'Custodial address: receives deposits and 
 comment on column accounts.address_wanted_at is 'When a process without access to the signer requested the address; settlement assigns it. Not assigned at sign-up: sign-ups are free, and each address is watched on the chain forever.';
 comment on column accounts.owner_address is 'Withdrawals go to this address, from owner_usable_from on.';
 comment on column accounts.wallet is 'Set for a wallet account: it pays each request in advance over x402, from this address directly to the seller. It has no custodial address and no balance at the gateway under our keys. Its payments transfer nothing; they only sign receipts. paid and covered count the advance payments, less refunds.';
+comment on column accounts.spared is 'List price of the cancels before output that were not charged in the hour from spared_since on, counted over all processes. spare_cancels bounds it.';
 comment on column accounts.suspended_at is 'Set by an operator: new requests are not accepted. Open requests end normally, and the balance can be withdrawn.';
 
 create table api_keys (
@@ -569,44 +586,55 @@ create index deposits_of_account on deposits (account_id);
 create index deposits_of_transaction on deposits (tx_hash) where tx_hash is not null;
 comment on table deposits is 'Deposits that were added to the balance of an account.';
 
-create table withdrawals (
-  partition   smallint    not null,
-  id          uuid        not null,
-  account_id  uuid        not null,
-  amount      bigint      not null,
-  from_credit bigint      not null default 0,
-  fee_max     bigint      not null default 0,
-  fee         bigint,
-  after_entry bigint      not null default 0,
-  recipient   text        not null check (recipient ~ '^0x[0-9a-f]{40}$'),
-  state       text        not null check (state = any ('{requested,sent,confirmed,failed}')),
-  reason      text,
-  attempts    integer     not null default 0,
-  gateway_id     text,
-  signature   bytea       check (length(signature) = 65),
-  tx_hash     bytea       check (length(tx_hash) = 32),
-  refund      bigint      check (refund > 0),
-  epoch       bigint,
-  created_at  timestamptz not null default clock_timestamp(),
-  settled_at  timestamptz,
-  sent_at     timestamptz,
-  changed_at  timestamptz not null default clock_timestamp(),
+create table transfers (
+  partition     smallint    not null,
+  id            uuid        not null,
+  kind          text        not null,
+  account_id    uuid,
+  amount        bigint      not null,
+  from_credit   bigint      not null default 0,
+  fee_max       bigint      not null default 0,
+  fee           bigint,
+  counterparty  text        not null check (counterparty ~ '^0x[0-9a-f]{40}$'),
+  after_entry   bigint      not null default 0,
+  epoch         bigint,
+  sequence      bigint,
+  state         text        not null default 'requested',
+  reason        text,
+  attempts      integer     not null default 0,
+  gateway_id    text,
+  signature     bytea,
+  tx_hash       bytea,
+  created_at    timestamptz not null default clock_timestamp(),
+  authorized_at timestamptz,
+  ready_at      timestamptz,
+  sent_at       timestamptz,
+  changed_at    timestamptz not null default clock_timestamp(),
   primary key (partition, id),
-  constraint withdrawals_refund check ((refund is null) = (epoch is null) and (refund is null or from_credit = amount)),
-  constraint withdrawals_amounts check (amount > 0 and from_credit between 0 and amount and fee_max >= 0 and fee_max < amount
-    and fee between 0 and fee_max)
+  constraint transfers_kind check (kind = any ('{withdrawal,payout,refund}') and (kind = 'payout') = (account_id is null)),
+  constraint transfers_state check (state = any ('{requested,sent,received,batched,confirmed,failed}')),
+  constraint transfers_nonce check ((sequence is null) = (epoch is null) and (kind = 'refund') = (sequence is not null)),
+  constraint transfers_amounts check (amount > 0 and from_credit between 0 and amount and fee_max >= 0 and fee_max < amount
+    and fee between 0 and fee_max),
+  constraint transfers_bytes check (length(signature) = 65 and length(tx_hash) = 32)
 );
-create index withdrawals_of_account on withdrawals (account_id, created_at);
-create index withdrawals_refunds on withdrawals (gateway_id) where refund is not null;
-create index withdrawals_open on withdrawals (changed_at) where state = any ('{requested,sent}');
-create index withdrawals_confirmed on withdrawals (changed_at) where state = 'confirmed';
-comment on column withdrawals.amount is 'Deducted from the account. The recipient gets amount - fee_max; the difference between fee_max and fee is returned to the account.';
-comment on column withdrawals.from_credit is 'The part that was taken from accounts.credit; the rest was taken from accounts.gateway.';
-comment on column withdrawals.after_entry is 'Charges up to this entry are paid on chain before the withdrawal is submitted to the gateway.';
-comment on column withdrawals.attempts is 'How often the withdrawal was submitted. 0 while requested. A failure counts only if it is of the latest attempt: a later one may have been accepted.';
-comment on column withdrawals.refund is 'Set for a refund to a wallet account. The seller signs an authorization for it; this is the sequence in its nonce, and epoch the epoch.';
-comment on column withdrawals.settled_at is 'When the charges up to after_entry were paid on chain.';
-comment on column withdrawals.signature is 'Signature of the withdrawal. A retry submits the same signed message.';
+create index transfers_out on transfers (account_id, created_at) where kind = any ('{withdrawal,refund}');
+create index transfers_of_seller on transfers (counterparty, created_at) where kind = 'payout';
+create index transfers_by_gateway_id on transfers (gateway_id) where gateway_id is not null;
+create index transfers_open on transfers (changed_at) where state = any ('{requested,sent,received,batched}');
+create index transfers_withdrawn on transfers (changed_at) where state = 'confirmed' and kind = 'withdrawal';
+comment on table  transfers is 'Money that moves on chain. withdrawal: from an account to its owner. payout: of the seller''s revenue. refund: unused credit that the seller pays back to a wallet. Their states and steps are explained in src/settlement/transfers/machine.ts.';
+comment on column transfers.account_id is 'Null for payouts, which are the seller''s. They are in partition 0.';
+comment on column transfers.amount is 'Deducted from the account or the seller. The recipient gets amount - fee_max; the difference between fee_max and fee is returned.';
+comment on column transfers.from_credit is 'The part that was taken from accounts.credit; the rest was taken from accounts.gateway.';
+comment on column transfers.counterparty is 'The address at the other end.';
+comment on column transfers.after_entry is 'Withdrawals: charges up to this entry are paid on chain before the withdrawal is submitted to the gateway.';
+comment on column transfers.sequence is 'Sequence in the nonce of the authorization, and its epoch. A withdrawal or payout has a salt instead, derived from its id.';
+comment on column transfers.attempts is 'How often the transfer was submitted. A failure counts only if it is of the latest attempt: a later one may have been accepted.';
+comment on column transfers.signature is 'Signature of the burn intent. A retry submits the same signed message.';
+comment on column transfers.authorized_at is 'Start of the validity window of the authorization. Null: created_at.';
+comment on column transfers.ready_at is 'Withdrawals: when the charges up to after_entry were paid on chain.';
+comment on column transfers.sent_at is 'When the transfer was first submitted.';
 
 create table x402_payments (
   partition    smallint    not null,
@@ -644,25 +672,6 @@ comment on column x402_payments.request_id is 'The request that is paid. One pay
 comment on column x402_payments.claimed_at is 'When a request last claimed the payment. A retry may claim it later if the outcome is still unknown: the process of the first claim may have died.';
 comment on column x402_payments.credited_at is 'When the value was added to accounts.credit.';
 comment on column x402_payments.lost is 'Set when the payment failed after it was credited: the part that had been spent.';
-
-create table payouts (
-  id         uuid        primary key,
-  amount     bigint      not null,
-  fee_max    bigint      not null default 0,
-  fee        bigint,
-  recipient  text        not null,
-  state      text        not null check (state = any ('{requested,sent,confirmed,failed}')),
-  reason     text,
-  attempts   integer     not null default 0,
-  gateway_id    text,
-  signature  bytea       check (length(signature) = 65),
-  tx_hash    bytea       check (length(tx_hash) = 32),
-  created_at timestamptz not null default clock_timestamp(),
-  changed_at timestamptz not null default clock_timestamp(),
-  constraint payouts_amounts check (amount > 0 and fee_max >= 0 and fee_max < amount and fee between 0 and fee_max)
-);
-comment on table payouts is 'Payouts of the seller''s revenue to the operator.';
-comment on column payouts.attempts is 'See withdrawals.attempts.';
 
 create table chain_cursors (
   name       text        primary key,
@@ -1075,6 +1084,8 @@ create type event_call as (account_id uuid, type text, data jsonb);
 create type payment_news as (account_id uuid, number bigint, state text, reason text, gateway_id text, batch bigint,
   batch_position integer, batch_size integer, batch_root bytea, batch_proof bytea, tx_hash bytea);
 
+create type transfer_news as (id uuid, attempts integer, state text, reason text, gateway_id text, tx_hash bytea, fee bigint,
+  signature bytea, authorized_at timestamptz);
 create type x402_payment_call as (payer text, nonce bytea, account_id uuid, key_id uuid, deposit_id uuid, gateway_id text);
 create type x402_news as (account_id uuid, payer text, nonce bytea, deposit_id uuid, state text, reason text, gateway_id text, batch bigint,
   tx_hash bytea);

@@ -9,6 +9,7 @@ declare
   v_now  timestamptz;
   v_news payment_news;
   v_old  payments;
+  v_since timestamptz;
 begin
   perform lock_accounts(p_partition, p_account_ids);
   v_now := clock_timestamp();
@@ -28,9 +29,11 @@ begin
       update accounts a set paid = a.paid + v_old.value
         where a.partition = p_partition and a.id = v_news.account_id and a.wallet is null;
     elsif v_news.state = 'failed' then
+      -- A statement of its own: inside the update Citus refuses it.
+      v_since := entry_time(p_partition, v_news.account_id, v_old.first_entry);
       update accounts a
         set covered = a.covered - case when a.wallet is null then v_old.value else 0 end, covered_entry = v_old.first_entry - 1, 
-            unpaid_since = entry_time(p_partition, v_news.account_id, v_old.first_entry)
+            unpaid_since = v_since
         where a.partition = p_partition and a.id = v_news.account_id;
     end if;
     if v_news.state in ('completed', 'failed')

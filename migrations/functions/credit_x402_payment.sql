@@ -28,7 +28,8 @@ begin
   end if;
   insert into deposits (partition, id, account_id, amount, source, created_at)
     values (p_partition, p_call.deposit_id, p_call.account_id, v_value, 'x402', v_now);
-  update accounts a set credit = a.credit + v_value, deposited = a.deposited + v_value, covered = a.covered + v_value
+  update accounts a set credit = a.credit + v_value, deposited = a.deposited + v_value, covered = a.covered + v_value,
+      transfers = a.transfers + 1
     where a.partition = p_partition and a.id = p_call.account_id;
   perform write_events(p_partition, array[row(p_call.account_id, 'deposit.credited', jsonb_build_object(
     'id', p_call.deposit_id, 'amount_atomic', v_value::text, 'source', 'x402'))::event_call]);

@@ -9,16 +9,16 @@ declare
   v_open  bigint;
   v_tenth timestamptz;
 begin
-  select count(*) filter (where w.state in ('requested', 'sent')),
-         max(w.created_at) filter (where w.amount < p_min and w.state <> 'failed' and w.created_at > v_now - interval '24 hours')
+  select count(*) filter (where t.state not in ('confirmed', 'failed')),
+         max(t.created_at) filter (where t.amount < p_min and t.state <> 'failed' and t.created_at > v_now - interval '24 hours')
            + interval '24 hours'
     into v_open, available_at
-    from withdrawals w where w.partition = p_partition and w.account_id = p_account_id;
-  select w.created_at into v_tenth
-    from withdrawals w
-   where w.partition = p_partition and w.account_id = p_account_id and w.refund is not null and w.state <> 'failed'
-     and w.created_at between v_now - interval '24 hours' and v_now
-   order by w.created_at desc offset 9 limit 1;
+    from transfers t where t.partition = p_partition and t.account_id = p_account_id and t.kind in ('withdrawal', 'refund');
+  select t.created_at into v_tenth
+    from transfers t
+   where t.partition = p_partition and t.account_id = p_account_id and t.kind in ('withdrawal', 'refund') and t.kind = 'refund'
+     and t.state <> 'failed' and t.created_at between v_now - interval '24 hours' and v_now
+   order by t.created_at desc offset 9 limit 1;
   refusal := case
     when p_amount < p_min and p_amount < p_left then 'below_min'
     when v_open >= 3 then 'too_many_open'

@@ -4,15 +4,9 @@
 create function refundable_credit(p_partition smallint, p_account_id uuid, p_transfer_gas bigint) returns bigint
 language plpgsql stable as $$
 declare
-  v_account  accounts;
-  v_payments bigint;
-  v_refunds  bigint;
+  v_account accounts;
 begin
   select * into v_account from accounts a where a.partition = p_partition and a.id = p_account_id and a.wallet is not null;
-  select count(*) into v_payments from x402_payments x
-    where x.partition = p_partition and x.account_id = p_account_id and x.credited_at is not null;
-  select count(*) into v_refunds from withdrawals w
-    where w.partition = p_partition and w.account_id = p_account_id and w.state <> 'failed';
   return greatest(0, v_account.credit - v_account.extended
-    - greatest(0, p_transfer_gas * (v_payments + v_refunds + 1) - (v_account.charged - v_account.given_back)));
+    - greatest(0, p_transfer_gas * (v_account.transfers + 1) - (v_account.charged - v_account.given_back)));
 end $$;

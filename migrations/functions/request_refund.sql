@@ -10,6 +10,7 @@ declare
   v_now     timestamptz;
   v_limit   record;
   v_refusal text;
+  v_transfer transfers;
 begin
   perform lock_accounts(p_partition, array[p_account_id]);
   v_now := clock_timestamp();
@@ -19,7 +20,7 @@ begin
   v_amount := coalesce(p_amount, refundable);
   select * into v_limit from limit_withdrawal(p_partition, p_account_id, v_amount, refundable, p_min);
   v_refusal := case
-    when exists (select from withdrawals w where w.partition = p_partition and w.id = p_id) then 'stored'
+    when exists (select from transfers t where t.partition = p_partition and t.id = p_id) then 'stored'
     when v_account.id is null or v_amount <= 0 then 'nothing'
     when v_state.frozen_at is not null then 'ledger_frozen'
     when v_account.suspended_at is not null then 'account_suspended'
@@ -30,14 +31,14 @@ begin
     return query select v_refusal, coalesce(refundable, 0), v_account.wallet, null::bigint, v_limit.available_at;
     return;
   end if;
-  insert into withdrawals (partition, id, account_id, amount, from_credit, after_entry, recipient, state, refund, epoch, created_at, changed_at)
-    values (p_partition, p_id, p_account_id, v_amount, v_amount, v_account.entries, v_account.wallet, 'requested',
-            v_account.payments + 1, coalesce(v_state.settlement_epoch, 0), v_now, v_now);
+  insert into transfers (partition, id, kind, account_id, amount, from_credit, after_entry, counterparty, sequence, epoch, created_at, changed_at)
+    values (p_partition, p_id, 'refund', p_account_id, v_amount, v_amount, v_account.entries, v_account.wallet,
+            v_account.payments + 1, coalesce(v_state.settlement_epoch, 0), v_now, v_now)
+    returning * into v_transfer;
   update accounts a
-    set credit = a.credit - v_amount, withdrawn = a.withdrawn + v_amount, covered = a.covered - v_amount, payments = a.payments + 1
+    set credit = a.credit - v_amount, withdrawn = a.withdrawn + v_amount, covered = a.covered - v_amount, payments = a.payments + 1,
+        transfers = a.transfers + 1
     where a.partition = p_partition and a.id = p_account_id;
-  perform write_events(p_partition, array[row(p_account_id, 'withdrawal.updated', jsonb_build_object(
-    'id', p_id, 'state', 'requested', 'amount_atomic', v_amount::text, 'fee_atomic', null, 'recipient', v_account.wallet,
-    'tx_hash', null, 'reason', null))::event_call]);
+  perform report_withdrawal(p_partition, v_transfer, null);
   return query select 'requested', refundable - v_amount, v_account.wallet, v_amount, null::timestamptz;
 end $$;

@@ -9,6 +9,7 @@ declare
   v_withdrawable bigint;
   v_limit        record;
   v_refusal      text;
+  v_transfer     transfers;
 begin
   perform lock_accounts(p_partition, array[p_account_id]);
   select * into v_account from accounts a where a.partition = p_partition and a.id = p_account_id;
@@ -16,7 +17,7 @@ begin
   v_withdrawable := v_account.gateway + v_account.credit - v_account.extended;
   select * into v_limit from limit_withdrawal(p_partition, p_account_id, p_amount, v_withdrawable, p_min);
   v_refusal := case
-    when exists (select from withdrawals w where w.partition = p_partition and w.id = p_id) then 'stored'
+    when exists (select from transfers t where t.partition = p_partition and t.id = p_id) then 'stored'
     when v_state.frozen_at is not null then 'ledger_frozen'
     when v_account.wallet is not null then 'wallet_account'
     when p_amount > v_withdrawable then 'insufficient_balance'
@@ -28,15 +29,14 @@ begin
                         v_limit.available_at;
     return;
   end if;
-  insert into withdrawals (partition, id, account_id, amount, from_credit, fee_max, after_entry, recipient, state)
-    values (p_partition, p_id, p_account_id, p_amount, greatest(0, p_amount - v_account.gateway), v_state.withdrawal_fee_max,
-            v_account.entries, p_recipient, 'requested');
+  insert into transfers (partition, id, kind, account_id, amount, from_credit, fee_max, after_entry, counterparty)
+    values (p_partition, p_id, 'withdrawal', p_account_id, p_amount, greatest(0, p_amount - v_account.gateway),
+            v_state.withdrawal_fee_max, v_account.entries, p_recipient)
+    returning * into v_transfer;
   update accounts a
     set gateway = a.gateway - least(a.gateway, p_amount), credit = a.credit - greatest(0, p_amount - a.gateway),
         withdrawn = a.withdrawn + p_amount
     where a.partition = p_partition and a.id = p_account_id;
-  perform write_events(p_partition, array[row(p_account_id, 'withdrawal.updated', jsonb_build_object(
-    'id', p_id, 'state', 'requested', 'amount_atomic', p_amount::text, 'fee_atomic', null, 'recipient', p_recipient,
-    'tx_hash', null, 'reason', null))::event_call]);
+  perform report_withdrawal(p_partition, v_transfer, null);
   return query select 'requested', v_withdrawable - p_amount, null::timestamptz;
 end $$;

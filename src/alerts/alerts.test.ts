@@ -15,7 +15,8 @@ import { creditDeposit } from '../ledger/deposits.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import { requestRefund } from '../ledger/refunds.ts'
 import { createRequestId } from '../ledger/request-id.ts'
-import { advanceWithdrawal, requestWithdrawal } from '../ledger/withdrawals.ts'
+import { advanceTransfer } from '../ledger/transfers.ts'
+import { requestWithdrawal } from '../ledger/withdrawals.ts'
 import { fromAtomic, zero } from '../money/usdc.ts'
 import { deleteOldAlerts, evaluateAccounts, listAlerts } from './alerts.ts'
 import { readEmail, removeEmail, setEmail, verifyEmail } from './emails.ts'
@@ -122,7 +123,7 @@ test('every kind of alert fires', async () => {
     min: fromAtomic(1n),
   }
   await requestWithdrawal(database, withdrawal)
-  await database.query(`update withdrawals set created_at = now() - interval '2 hours' where id = $1`, [withdrawal.id])
+  await database.query(`update transfers set created_at = now() - interval '2 hours' where id = $1`, [withdrawal.id])
   await database.query(
     `insert into webhook_endpoints (partition, id, account_id, url, types, secret, sent_to, due_at, disabled_at, disabled_reason)
      values ($1, $2, $3, 'https://example.com/hook', '{alert.fired}', decode(repeat('00', 32), 'hex'), 0, now(), now(), 'failing')`,
@@ -146,7 +147,7 @@ test('every kind of alert fires', async () => {
       messages.some((message) => message.includes(part)),
       `${part}\n${messages.join('\n')}`,
     )
-  await database.query(`update withdrawals set state = 'failed' where id = $1`, [withdrawal.id])
+  await database.query(`update transfers set state = 'failed' where id = $1`, [withdrawal.id])
   await database.query(
     `update accounts set gateway = gateway + 1000, withdrawn = withdrawn - 1000 where partition = $1 and id = $2`,
     [partition, accountId],
@@ -189,9 +190,9 @@ test('a wallet that pays each request gets no low-balance alert until it has API
     min: fromAtomic(1n),
     transferGas: zero,
   })
-  await database.query(`update withdrawals set created_at = now() - interval '2 hours' where id = $1`, [refund.id])
+  await database.query(`update transfers set created_at = now() - interval '2 hours' where id = $1`, [refund.id])
   assert.deepEqual(await openKinds(wallet), ['withdrawal_stuck'])
-  await advanceWithdrawal(database, refund, { state: 'failed' })
+  await advanceTransfer(database, refund, { state: 'failed' })
 })
 
 test('an account that never deposited is not warned of its balance, and resolved alerts are deleted after a month', async () => {

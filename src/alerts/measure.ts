@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { rowsOf } from '../db/rows.ts'
-import { openPaymentStates, openWithdrawalStates } from '../ledger/states.ts'
+import { openPaymentStates, openTransferStates, withdrawalKinds } from '../ledger/states.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import type { AlertKind, AlertLevel } from './kinds.ts'
 
@@ -201,8 +201,8 @@ const accountsQuery = `
            and k.revoked_at is null and (k.expires_at is null or k.expires_at > $6)) as has_keys, u.*,
          (select floor(extract(epoch from $6::timestamptz - min(p.created_at)) / 60)::bigint from payments p
            where p.partition = $1 and p.account_id = a.id and a.wallet is null and p.state in ${openPaymentStates}) as payment_minutes,
-         (select floor(extract(epoch from $6::timestamptz - min(w.created_at)) / 60)::bigint from withdrawals w
-           where w.partition = $1 and w.account_id = a.id and w.state in ${openWithdrawalStates}) as withdrawal_minutes
+         (select floor(extract(epoch from $6::timestamptz - min(w.created_at)) / 60)::bigint from transfers w
+           where w.partition = $1 and w.account_id = a.id and w.kind in ${withdrawalKinds} and w.state in ${openTransferStates}) as withdrawal_minutes
     from accounts a
    cross join lateral (
      select coalesce(sum(h.charged) filter (where h.hour >= $3), 0)::bigint as hour,

@@ -5,6 +5,8 @@ import { type Balance, readBalance } from '../ledger/balance.ts'
 import { type ListedDeposit, listDeposits } from '../ledger/deposits.ts'
 import type { RequestId } from '../ledger/request-id.ts'
 import { findRequests, type LedgerRequest } from '../ledger/requests.ts'
+import { withdrawalStateOf } from '../ledger/states.ts'
+import type { Transfer } from '../ledger/transfers.ts'
 import {
   type ListedEvent,
   readLastEvents,
@@ -12,13 +14,13 @@ import {
   type Watch,
   watchAccounts,
 } from '../ledger/watched-accounts.ts'
-import { listWithdrawals, type Withdrawal } from '../ledger/withdrawals.ts'
+import { listWithdrawals } from '../ledger/withdrawals.ts'
 
 export type FeedEvent =
   | { readonly type: 'balance'; readonly balance: Balance }
   | { readonly type: 'request'; readonly change: 'started' | 'ended' | 'refused'; readonly request: LedgerRequest }
   | { readonly type: 'deposit'; readonly deposit: ListedDeposit }
-  | { readonly type: 'withdrawal'; readonly withdrawal: Withdrawal }
+  | { readonly type: 'withdrawal'; readonly withdrawal: Transfer }
   /** Changes were skipped: the listener must reload what it shows. */
   | { readonly type: 'missed' }
 
@@ -277,7 +279,8 @@ class Feed {
       if (this.#isNews(`deposit ${deposit.id}`, deposit.state)) events.push({ type: 'deposit', deposit })
     }
     for (const withdrawal of withdrawals) {
-      if (this.#isNews(withdrawal.id, withdrawal.state)) events.push({ type: 'withdrawal', withdrawal })
+      if (this.#isNews(withdrawal.id, withdrawalStateOf(withdrawal.state)))
+        events.push({ type: 'withdrawal', withdrawal })
     }
     if (this.#transfers.size > rememberedMax) this.#transfers = new Map([...this.#transfers].slice(-rememberedMax))
     return events

@@ -18,7 +18,8 @@ import { revokeAccess } from '../identity/revoke-access.ts'
 import { findAccount } from '../ledger/accounts.ts'
 import { closeAccount } from '../ledger/close-account.ts'
 import { creditDeposit } from '../ledger/deposits.ts'
-import { advanceWithdrawal, requestWithdrawal, setWithdrawalFeeMax } from '../ledger/withdrawals.ts'
+import { advanceTransfer } from '../ledger/transfers.ts'
+import { requestWithdrawal, setWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { parse, zero } from '../money/usdc.ts'
 
 // An account is closed when its money is withdrawn, and then it can neither be spent from nor signed in to. Its ledger stays.
@@ -57,7 +58,7 @@ async function withdrawAll(client: DashboardClient & { accountId: string }): Pro
     recipient: `0x${'1'.repeat(40)}`,
     min: parse('0.1'),
   }
-  await advanceWithdrawal(database, await requestWithdrawal(database, order), { state: 'confirmed', fee: 0n })
+  await advanceTransfer(database, await requestWithdrawal(database, order), { state: 'confirmed', fee: 0n })
 }
 
 test('an account with money to withdraw is not closed, and both numbers are said', async () => {
@@ -101,7 +102,7 @@ test('an account whose money is on its way is not closed: held, withdrawn or arr
     (await refusalOf(client)).error.message,
     `${available} USDC is being withdrawn. Close the account when it has arrived.`,
   )
-  await advanceWithdrawal(database, withdrawal, { state: 'confirmed', fee: 0n })
+  await advanceTransfer(database, withdrawal, { state: 'confirmed', fee: 0n })
 
   await database.query(
     `insert into arrivals (partition, account_id, block, log_index, tx_hash, sender, amount) values ($1, $2, 1, 0, $3, '0x', 70000)`,
@@ -134,7 +135,7 @@ test('a closed account refuses its keys and its holder, and its ledger is unchan
   await withdrawAll(client)
   const books = () =>
     Promise.all(
-      ['requests', 'adjustments', 'deposits', 'withdrawals', 'payments'].map((table) =>
+      ['requests', 'adjustments', 'deposits', 'transfers', 'payments'].map((table) =>
         database.query(`select * from ${table} where account_id = $1 order by created_at`, [account.id]),
       ),
     )

@@ -27,13 +27,8 @@ import { readBalance } from '../ledger/balance.ts'
 import { listDepositAccounts } from '../ledger/deposit-addresses.ts'
 import { creditDeposit } from '../ledger/deposits.ts'
 import type { WithdrawalState } from '../ledger/states.ts'
-import {
-  advanceWithdrawal,
-  findWithdrawal,
-  isSettled,
-  requestWithdrawal,
-  setWithdrawalFeeMax,
-} from '../ledger/withdrawals.ts'
+import { advanceTransfer } from '../ledger/transfers.ts'
+import { findWithdrawal, isSettled, requestWithdrawal, setWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { parse } from '../money/usdc.ts'
 import { Funds } from '../settlement/funds.ts'
 import type { Custodian } from '../signer/custodian.ts'
@@ -240,7 +235,7 @@ test('every step of a withdrawal that is done has its time, in order', async () 
   )
   assertDated(await steps(), 1)
   const advance = async (attempts: number, to: WithdrawalState) => {
-    assert.equal(await advanceWithdrawal(database, { partition, accountId, id, attempts }, { state: to }), true)
+    assert.equal(await advanceTransfer(database, { partition, accountId, id, attempts }, { state: to }), true)
   }
   const withdrawal = await findWithdrawal(database, partition, accountId, id)
   assert.equal(await isSettled(database, withdrawal!), true)
@@ -254,7 +249,7 @@ test('every step of a withdrawal that is done has its time, in order', async () 
   assertDated(await steps(), 4)
   assert.deepEqual((await steps())[1], settled, 'the time of a step does not change')
   // A withdrawal that was recovered from the chain has none of these times: the time of the next known step is shown.
-  await database.query('update withdrawals set settled_at = null, sent_at = null where id = $1', [id])
+  await database.query('update transfers set ready_at = null, sent_at = null where id = $1', [id])
   assertDated(await steps(), 4)
 })
 
@@ -485,7 +480,7 @@ test('a withdrawal is at least 0.10 USDC or everything that is left, and the ref
     /^0\.02 USDC cannot be withdrawn yet: less than 0\.1 USDC can be withdrawn once in 24 hours, next at 20\d\d-/,
   )
   await ledger.database.query(
-    `update withdrawals set created_at = created_at - interval '24 hours', state = 'confirmed' where account_id = $1`,
+    `update transfers set created_at = created_at - interval '24 hours', state = 'confirmed' where account_id = $1`,
     [owner.accountId],
   )
   assert.equal((await withdraw('0.02')).status, 202)
@@ -510,7 +505,7 @@ test('at most three withdrawals of an account are open, even under concurrent re
   // Stored withdrawals are returned as before, and one that has ended makes room for another.
   assert.deepEqual((await send()).map(({ status }) => status).sort(), answers.map(({ status }) => status).sort())
   await ledger.database.query(
-    `update withdrawals set state = 'confirmed' where id = (select id from withdrawals where account_id = $1 limit 1)`,
+    `update transfers set state = 'confirmed' where id = (select id from transfers where account_id = $1 limit 1)`,
     [client.owner.accountId],
   )
   assert.equal((await client.send('POST', '/api/withdrawals', body, form())).status, 202)

@@ -197,8 +197,8 @@ test('what needs attention is listed with its age and its runbook, and the runbo
   await suspendAccount(service.database, account, 'stolen key')
   const { id: keyId } = await createKey(service.database, { ...account, accountId: account.id, name: 'stuck' })
   await service.database.query(
-    `insert into withdrawals (partition, id, account_id, amount, recipient, state, created_at)
-     values ($1, $2, $3, 1000, $4, 'requested', clock_timestamp() - interval '2 hours')`,
+    `insert into transfers (partition, kind, id, account_id, amount, counterparty, state, created_at)
+     values ($1, 'withdrawal', $2, $3, 1000, $4, 'requested', clock_timestamp() - interval '2 hours')`,
     [account.partition, randomUUID(), account.id, `0x${'b2'.repeat(20)}`],
   )
   await freezeLedger(service.database, 'I4 is broken at a test')
@@ -216,6 +216,6 @@ test('what needs attention is listed with its age and its runbook, and the runbo
   const [node] = health.nodes.filter((one: Json) => one.this_node)
   assert.ok(node.alive && node.lease_seconds > 0)
   assert.ok(health.queues.find(({ name }: Json) => name === 'Withdrawals in progress').waiting >= 1)
-  await service.database.query('delete from withdrawals where account_id = $1', [account.id])
+  await service.database.query('delete from transfers where account_id = $1', [account.id])
   assert.ok(!JSON.stringify(health).includes(keyId))
 })

@@ -2,7 +2,8 @@ import type { z } from 'zod'
 import type { GivenBack } from '../ledger/adjustments.ts'
 import type { Balance } from '../ledger/balance.ts'
 import type { ListedDeposit } from '../ledger/deposits.ts'
-import type { Withdrawal } from '../ledger/withdrawals.ts'
+import { withdrawalStateOf } from '../ledger/states.ts'
+import type { Transfer } from '../ledger/transfers.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type {
@@ -92,18 +93,20 @@ export function renderDeposit(deposit: ListedDeposit): RenderedDeposit {
 
 const withdrawalOrder = ['requested', 'sent', 'confirmed'] as const
 
-export function renderWithdrawal(withdrawal: Withdrawal): RenderedWithdrawal {
-  const reached = withdrawalOrder.indexOf(withdrawal.state as (typeof withdrawalOrder)[number])
+export function renderWithdrawal(withdrawal: Transfer): RenderedWithdrawal {
+  const state = withdrawalStateOf(withdrawal.state)
+  const isRefund = withdrawal.kind === 'refund'
+  const reached = withdrawalOrder.indexOf(state as (typeof withdrawalOrder)[number])
   const times = {
     requested: withdrawal.createdAt,
-    settled: withdrawal.settledAt,
+    settled: withdrawal.readyAt,
     sent: withdrawal.sentAt,
-    confirmed: withdrawal.state === 'confirmed' ? withdrawal.changedAt : undefined,
+    confirmed: state === 'confirmed' ? withdrawal.changedAt : undefined,
   }
   const step = (name: keyof typeof times) => ({
     name,
     done:
-      name === 'settled' ? withdrawal.settledAt !== undefined || reached > 0 : reached >= withdrawalOrder.indexOf(name),
+      name === 'settled' ? withdrawal.readyAt !== undefined || reached > 0 : reached >= withdrawalOrder.indexOf(name),
     at: isoOf(times[name]),
     tx_hash: name === 'sent' || name === 'confirmed' ? (withdrawal.transactionHash ?? null) : null,
     block: null,
@@ -116,20 +119,15 @@ export function renderWithdrawal(withdrawal: Withdrawal): RenderedWithdrawal {
       receives: fromAtomic(withdrawal.amount - withdrawal.feeMax),
       fee: withdrawal.fee ?? withdrawal.feeMax,
     }),
-    recipient: withdrawal.recipient,
-    is_refund: withdrawal.isRefund,
-    state: withdrawal.state,
+    recipient: withdrawal.counterparty,
+    is_refund: isRefund,
+    state,
     reason: withdrawal.reason ?? null,
     tx_hash: withdrawal.transactionHash ?? null,
     created_at: withdrawal.createdAt.toISOString(),
     changed_at: withdrawal.changedAt.toISOString(),
     // A wallet account pays in advance, so nothing has to be settled first.
-    steps: inOrder([
-      step('requested'),
-      ...(withdrawal.isRefund ? [] : [step('settled')]),
-      step('sent'),
-      step('confirmed'),
-    ]),
+    steps: inOrder([step('requested'), ...(isRefund ? [] : [step('settled')]), step('sent'), step('confirmed')]),
   }
 }
 

@@ -53,10 +53,10 @@ async function follow(database: Database, id: string, output: Output): Promise<n
   const deadline = performance.now() + payoutMsMax
   for (;;) {
     const payout = (await findPayout(database, id))!
-    const { state, txHash, reason } = payout
+    const { state, transactionHash: txHash = null, reason = null } = payout
     if (state === 'confirmed' || state === 'failed') {
       const line = state === 'confirmed' ? `Paid in transaction ${txHash}.` : `Failed: ${reason}.`
-      output.write(output.json ? `${JSON.stringify({ id, ...payout })}\n` : `${line}\n`)
+      output.write(output.json ? `${JSON.stringify({ id, state, reason, txHash })}\n` : `${line}\n`)
       return state === 'confirmed' ? 0 : 1
     }
     if (performance.now() > deadline)

@@ -10,7 +10,8 @@ import { charge, hold, openLedger, openPayer } from '../../test/support/ledger.t
 import { testDatabase } from '../../test/support/postgres.ts'
 import { runCommand } from '../../test/support/run-command.ts'
 import { adjustAccount } from '../ledger/adjustments.ts'
-import { advanceWithdrawal, requestWithdrawal } from '../ledger/withdrawals.ts'
+import { advanceTransfer } from '../ledger/transfers.ts'
+import { requestWithdrawal } from '../ledger/withdrawals.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { accountsCommand } from './accounts.ts'
 import { withdrawCommand } from './withdraw.ts'
@@ -74,7 +75,7 @@ test('the withdrawal of everything is followed by the same command with its id',
   const id = randomUUID()
   const request = { partition, accountId, id, amount: fromAtomic(999_000n), min: fromAtomic(1n) }
   const stored = await requestWithdrawal(database, { ...request, recipient: `0x${'7'.repeat(40)}` })
-  await advanceWithdrawal(database, stored, {
+  await advanceTransfer(database, stored, {
     state: 'confirmed',
     transactionHash: `0x${'8'.repeat(64)}`,
     fee: fromAtomic(0n),

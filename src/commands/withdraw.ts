@@ -4,12 +4,9 @@ import { reportSecurityChange } from '../alerts/security.ts'
 import { type AccountEvent, operatorActor, writeAccountLog } from '../db/account-log.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { findAccount } from '../ledger/accounts.ts'
-import {
-  findWithdrawal,
-  readWithdrawalFeeMax,
-  type Withdrawal,
-  WithdrawalBelowFeeError,
-} from '../ledger/withdrawals.ts'
+import { type WithdrawalState, withdrawalStateOf } from '../ledger/states.ts'
+import type { Transfer } from '../ledger/transfers.ts'
+import { findWithdrawal, readWithdrawalFeeMax, WithdrawalBelowFeeError } from '../ledger/withdrawals.ts'
 import { format, type Usdc } from '../money/usdc.ts'
 import { Funds, NoOwnerAddressError } from '../settlement/funds.ts'
 import { openSigner } from '../signer/signer.ts'
@@ -96,14 +93,15 @@ export const withdrawCommand: Command = {
 }
 
 /** Prints the request with the id to retry with, always: a fast service may be past that step. Then each step that it sees, once. */
-async function follow(database: Database, requested: Withdrawal, output: Output): Promise<Withdrawal> {
+async function follow(database: Database, requested: Transfer, output: Output): Promise<Transfer> {
   const deadline = performance.now() + withdrawMsMax
   if (!output.json) output.write(`${requestedWords(requested)}\n`)
   let printed: Step | undefined
   for (;;) {
     const now = (await findWithdrawal(database, requested.partition, requested.accountId, requested.id))!
     // `settled`: earlier charges are paid, and the withdrawal can be submitted.
-    const step = now.state === 'requested' && now.settledAt !== undefined ? 'settled' : now.state
+    const state = withdrawalStateOf(now.state)
+    const step = state === 'requested' && now.readyAt !== undefined ? 'settled' : state
     if (step !== printed && !output.json) output.write(`${words[step](now)}\n`)
     printed = step
     if (now.state === 'confirmed' || now.state === 'failed') return now
@@ -115,9 +113,9 @@ async function follow(database: Database, requested: Withdrawal, output: Output)
   }
 }
 
-type Step = Withdrawal['state'] | 'settled'
+type Step = WithdrawalState | 'settled'
 
-const words: Readonly<Record<Step, (withdrawal: Withdrawal) => string>> = {
+const words: Readonly<Record<Step, (withdrawal: Transfer) => string>> = {
   requested: () => 'Settling earlier charges.',
   settled: () => 'Earlier charges are settled on chain.',
   sent: () => 'Signed and sent to the gateway.',
@@ -128,12 +126,21 @@ const words: Readonly<Record<Step, (withdrawal: Withdrawal) => string>> = {
   failed: ({ reason }) => `Failed: ${reason}. The money was returned.`,
 }
 
-function requestedWords({ id, amount, feeMax, recipient }: Withdrawal): string {
+function requestedWords({ id, amount, feeMax, counterparty: recipient }: Transfer): string {
   if (feeMax === 0n) return `Requested: ${format(amount)} USDC to ${recipient} (${id}).`
   return `Requested: ${format(amount)} USDC, of which ${format(amount - feeMax)} go to ${recipient} and up to ${format(feeMax)} are the gateway's fee (${id}).`
 }
 
-function render({ id, amount, feeMax, fee, recipient, state, transactionHash, reason }: Withdrawal): object {
+function render({
+  id,
+  amount,
+  feeMax,
+  fee,
+  counterparty: recipient,
+  state,
+  transactionHash,
+  reason,
+}: Transfer): object {
   return {
     id,
     amount_atomic: amount.toString(),

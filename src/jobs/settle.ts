@@ -26,13 +26,11 @@ import {
   watchDeposits,
 } from '../settlement/deposits.ts'
 import { createGatewayClient } from '../settlement/gateway-client.ts'
-import { advancePayouts } from '../settlement/payout.ts'
 import { publishTerms } from '../settlement/published-terms.ts'
 import { refillGas } from '../settlement/refill-gas.ts'
-import { advanceRefunds } from '../settlement/refund.ts'
 import { rootRecovered, submitPayments } from '../settlement/submit.ts'
+import { advanceTransfers } from '../settlement/transfers/machine.ts'
 import { watchSolvency } from '../settlement/watch-solvency.ts'
-import { advanceWithdrawals } from '../settlement/withdraw.ts'
 import { watchWithdrawalFee } from '../settlement/withdrawal-fee.ts'
 import type { Address } from '../signer/address.ts'
 import { openSigner } from '../signer/signer.ts'
@@ -232,12 +230,16 @@ function settle(settings: SettleSettings, database: Database, access: ChainAcces
   )
   everyAtPace(
     customersPace,
-    async () => (await advanceWithdrawals(parts)) > 0,
+    async () => (await advanceTransfers(parts, 'withdrawal')) > 0,
     logError('withdrawals could not be processed'),
   )
-  everyAtPace(customersPace, async () => (await advanceRefunds(parts)) > 0, logError('refunds could not be processed'))
+  everyAtPace(
+    customersPace,
+    async () => (await advanceTransfers(parts, 'refund')) > 0,
+    logError('refunds could not be processed'),
+  )
   every(undecidedMs, () => resolveUndecided(parts), logError('payments of wallets could not be looked up'))
-  every(payoutsMs, () => advancePayouts(parts), logError('payouts could not be processed'))
+  every(payoutsMs, () => advanceTransfers(parts, 'payout'), logError('payouts could not be processed'))
   every(reconcileMs, () => reconcileArrivals(parts), logError('deposit addresses could not be reconciled'))
   every(reconcileMs, () => reconcileDeposits(parts), logError('deposits could not be reconciled'))
   every(

@@ -3,6 +3,7 @@ import { Mailer, type MailerOptions } from '../alerts/mailer.ts'
 import type { Database } from '../db/database.ts'
 import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
 import { listPartitions } from '../ledger/accounts.ts'
+import { openTransferStates } from '../ledger/states.ts'
 import { every, type Job } from './every.ts'
 
 export type WatchAlertsOptions = {
@@ -99,7 +100,7 @@ export class AlertWatch {
 
 const inUse = `
   select account_id from usage_hours where partition = $1 and hour >= date_trunc('hour', now(), 'UTC') - interval '1 hour'
-  union select account_id from withdrawals where partition = $1 and state = any ('{requested,sent}')
+  union select account_id from transfers where partition = $1 and account_id is not null and state in ${openTransferStates}
   union select account_id from payments where partition = $1 and state = any ('{submitted,received,batched,unknown}')
   union select account_id from alert_rules where partition = $1 and changed_at > now() - interval '10 minutes'
   union select account_id from webhook_endpoints where partition = $1 and disabled_at > now() - interval '10 minutes'`

@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { earliestRequestIdSql } from './request-id.ts'
 import { firstUnsealedId } from './sealed-months.ts'
-import { openPaymentStates } from './states.ts'
+import { openPaymentStates, withdrawalKinds } from './states.ts'
 
 /** A ledger row that breaks an invariant. */
 export type Violation = {
@@ -159,7 +159,7 @@ const checks: Readonly<Record<string, Check>> = {
                             from x402_payments x where x.partition = a.partition and x.account_id = a.id and x.credited_at is not null
                              and x.state <> 'failed') w
       cross join lateral (select coalesce(sum(x.amount) filter (where x.state = 'confirmed'), 0) as paid, coalesce(sum(x.amount), 0) as covered
-                            from withdrawals x where x.partition = a.partition and x.account_id = a.id and x.refund is not null
+                            from transfers x where x.partition = a.partition and x.account_id = a.id and x.kind = 'refund'
                              and x.state <> 'failed') f
      where ($1::uuid[] is null or a.id = any ($1))
        and (a.paid <> p.paid + w.paid - f.paid or a.covered <> p.covered + w.covered - f.covered or a.covered_entry <> p.last
@@ -177,8 +177,9 @@ const checks: Readonly<Record<string, Check>> = {
   // I11: the running totals are the sums of their rows.
   I11: {
     all: `
-    select a.id as subject, format('deposited %s of %s, charged %s of %s, given back %s of %s, withdrawn %s of %s', a.deposited, d.total,
-                                   a.charged, r.charged + s.charged + j.recovered, a.given_back, j.given, a.withdrawn, w.total) as detail
+    select a.id as subject, format('deposited %s of %s, charged %s of %s, given back %s of %s, withdrawn %s of %s, %s of %s transfers', a.deposited, d.total,
+                                   a.charged, r.charged + s.charged + j.recovered, a.given_back, j.given, a.withdrawn, w.total,
+                                   a.transfers, p.count + w.refunds) as detail
       from accounts a
       cross join lateral (select coalesce(sum(x.amount), 0) as total from deposits x
                            where x.partition = a.partition and x.account_id = a.id) d
@@ -190,10 +191,14 @@ const checks: Readonly<Record<string, Check>> = {
                                  coalesce(-sum(x.amount) filter (where x.kind = 'recovery'), 0) as recovered
                             from adjustments x where x.partition = a.partition and x.account_id = a.id) j
       -- The part of the fee that the gateway did not keep was returned.
-      cross join lateral (select coalesce(sum(x.amount - coalesce(x.fee_max - x.fee, 0)) filter (where x.state <> 'failed'), 0) as total
-                            from withdrawals x where x.partition = a.partition and x.account_id = a.id) w
+      cross join lateral (select coalesce(sum(x.amount - coalesce(x.fee_max - x.fee, 0)) filter (where x.state <> 'failed'), 0) as total,
+                                 count(*) filter (where x.kind = 'refund' and x.state <> 'failed') as refunds
+                            from transfers x where x.partition = a.partition and x.account_id = a.id and x.kind in ${withdrawalKinds}) w
+      cross join lateral (select count(*) as count from x402_payments x
+                           where x.partition = a.partition and x.account_id = a.id and x.credited_at is not null) p
      where ($1::uuid[] is null or a.id = any ($1))
-       and (a.deposited <> d.total or a.charged <> r.charged + s.charged + j.recovered or a.given_back <> j.given or a.withdrawn <> w.total)`,
+       and (a.deposited <> d.total or a.charged <> r.charged + s.charged + j.recovered or a.given_back <> j.given or a.withdrawn <> w.total
+            or a.transfers <> p.count + w.refunds)`,
     recent: null,
   },
 }

@@ -3,7 +3,7 @@ import type { Database } from '../db/database.ts'
 import { rowOf } from '../db/rows.ts'
 import { type Usdc, zero } from '../money/usdc.ts'
 import { readRefundable } from './refunds.ts'
-import { openWithdrawalStates, uncreditedSweepStates } from './states.ts'
+import { openTransferStates, uncreditedSweepStates, withdrawalKinds } from './states.ts'
 
 /** An account's money as its holder sees it, at one instant. */
 export type Balance = {
@@ -46,8 +46,8 @@ export async function readBalance(database: Database, { partition, accountId }: 
                left join sweeps s on s.partition = $1 and s.id = v.sweep_id
               where v.partition = $1 and v.account_id = a.id
                 and (s.id is null or s.state in ${uncreditedSweepStates})) as pending_deposits,
-            (select coalesce(sum(w.amount), 0)::bigint from withdrawals w
-              where w.partition = $1 and w.account_id = a.id and w.state in ${openWithdrawalStates}) as pending_withdrawals,
+            (select coalesce(sum(w.amount), 0)::bigint from transfers w
+              where w.partition = $1 and w.account_id = a.id and w.kind in ${withdrawalKinds} and w.state in ${openTransferStates}) as pending_withdrawals,
             o.open_requests, o.oldest_hold_at, clock_timestamp() as at
        from accounts a
        cross join ledger_state l

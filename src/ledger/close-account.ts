@@ -5,7 +5,7 @@ import { lockAccount } from '../db/lock-account.ts'
 import { type ErrorDetails, ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { readRefundable } from './refunds.ts'
-import { openWithdrawalStates, uncreditedSweepStates } from './states.ts'
+import { openTransferStates, uncreditedSweepStates, withdrawalKinds } from './states.ts'
 
 /**
  * Marks an account as closed; throws while money of it can still move. Must be the first step of its transaction: it takes the
@@ -69,8 +69,8 @@ async function readMovable(connection: Connection, account: AccountRef, depositM
   const [row] = await connection.query<Movable>(
     `select a.wallet is not null as is_wallet, a.gateway + a.credit - a.extended as available, a.held + a.extended as held, l.withdrawal_fee_max as fee_max,
             (select count(*)::int from holds h where h.partition = $1 and h.account_id = a.id) as open_requests,
-            (select coalesce(sum(w.amount), 0)::bigint from withdrawals w
-              where w.partition = $1 and w.account_id = a.id and w.state in ${openWithdrawalStates}) as withdrawing,
+            (select coalesce(sum(w.amount), 0)::bigint from transfers w
+              where w.partition = $1 and w.account_id = a.id and w.kind in ${withdrawalKinds} and w.state in ${openTransferStates}) as withdrawing,
             v.sweeping + case when v.waiting >= $3 then v.waiting else 0 end as arriving
        from accounts a
        cross join ledger_state l

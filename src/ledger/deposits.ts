@@ -5,7 +5,7 @@ import { writeEvent } from '../db/write-event.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { readCursor } from './chain-cursors.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
-import { type DepositState, openSweepStates, openWithdrawalStates } from './states.ts'
+import { type DepositState, openSweepStates, openTransferStates, withdrawalKinds } from './states.ts'
 import { adoptTransaction, smallSweepWait } from './sweeps.ts'
 import { pageValues, type TransferPage } from './transfer-page.ts'
 
@@ -131,9 +131,9 @@ export async function listMostOnChain(
             (a.gateway + a.credit + a.held + a.charged - a.given_back - a.paid
              -- A payment from the seller that is under way may have arrived.
              + greatest(0, a.paid - a.covered)
-             + (select coalesce(sum(w.amount), 0) from withdrawals w
+             + (select coalesce(sum(w.amount), 0) from transfers w
                  where w.partition = a.partition and w.account_id = a.id
-                   and w.state in ${openWithdrawalStates}))::bigint as most
+                   and w.kind in ${withdrawalKinds} and w.state in ${openTransferStates}))::bigint as most
        from accounts a where a.address is not null order by a.partition, a.id`,
   )
 }

@@ -13,7 +13,8 @@ import { creditDeposit } from './deposits.ts'
 import { deleteExcessEvents, deleteOldEvents } from './events.ts'
 import type { Payer } from './hold-calls.ts'
 import { createRequestId } from './request-id.ts'
-import { advanceWithdrawal, requestWithdrawal } from './withdrawals.ts'
+import { advanceTransfer } from './transfers.ts'
+import { requestWithdrawal } from './withdrawals.ts'
 
 const ledger = ledgerSuite()
 
@@ -81,7 +82,7 @@ test('everything that webhooks promise is an event, numbered in the order in whi
     recipient: `0x${'a'.repeat(40)}`,
     min: parse('0.1'),
   })
-  await advanceWithdrawal(database, withdrawal, { state: 'failed', reason: 'no gas' })
+  await advanceTransfer(database, withdrawal, { state: 'failed', reason: 'no gas' })
   const { id } = await createKey(database, { partition, accountId, name: 'second' })
   await updateKey(database, id, { limit: parse('2'), options: { webTools: false } })
   await revokeKey(database, id)

@@ -7,7 +7,8 @@ import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { moveCursor } from './chain-cursors.ts'
 import { readLedgerNumbers, storeDueRules, writeDepositMetrics, writePaymentMetrics } from './ledger-numbers.ts'
-import { advanceWithdrawal, requestWithdrawal } from './withdrawals.ts'
+import { advanceTransfer } from './transfers.ts'
+import { requestWithdrawal } from './withdrawals.ts'
 
 let ledger: TestDatabase
 before(async () => {
@@ -34,17 +35,17 @@ test('a stuck payout shows in the age of pending outgoing money, like a withdraw
     recipient,
     min: fromAtomic(1n),
   })
-  await database.query('update withdrawals set created_at = $1', [new Date(Date.now() - 2 * 3_600_000)])
+  await database.query('update transfers set created_at = $1', [new Date(Date.now() - 2 * 3_600_000)])
   assert.deepEqual(await outgoing(), [1, 2])
   await database.query(
-    `insert into payouts (id, amount, fee_max, recipient, state, created_at)
-     values ($1, 5, 0, $2, 'sent', clock_timestamp() - interval '5 hours')`,
+    `insert into transfers (partition, kind, id, amount, fee_max, counterparty, state, created_at)
+     values (0, 'payout', $1, 5, 0, $2, 'sent', clock_timestamp() - interval '5 hours')`,
     [randomUUID(), recipient],
   )
   assert.deepEqual(await outgoing(), [2, 5])
-  await advanceWithdrawal(database, { partition, accountId, id, attempts: 0 }, { state: 'failed' })
+  await advanceTransfer(database, { partition, accountId, id, attempts: 0 }, { state: 'failed' })
   assert.deepEqual(await outgoing(), [1, 5])
-  await database.query(`update payouts set state = 'confirmed'`)
+  await database.query(`update transfers set state = 'confirmed' where kind = 'payout'`)
   assert.deepEqual(await outgoing(), [0, 0])
 })
 

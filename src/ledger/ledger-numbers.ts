@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 import type { DueRules } from './payments.ts'
-import { openPaymentStates, openWithdrawalStates, uncreditedSweepStates } from './states.ts'
+import { openPaymentStates, openTransferStates, uncreditedSweepStates } from './states.ts'
 
 /** The state of the ledger, settlement and the gateway, as metrics for the operator. Ages are seconds, amounts atomic. */
 export type LedgerNumbers = {
@@ -197,9 +197,7 @@ const totalsQuery = `
    cross join (select count(*)::int as count, min(created_at) as oldest from sweeps
                 where state in ${uncreditedSweepStates}) s
    cross join (select count(*)::int as count, min(created_at) as oldest
-                 from (select created_at from withdrawals where state in ${openWithdrawalStates}
-                       union all
-                       select created_at from payouts where state in ${openWithdrawalStates}) x) w
+                 from transfers where state in ${openTransferStates} and kind in ('withdrawal', 'refund', 'payout')) w
    cross join ledger_state l
    cross join (select count(*)::int as count from nodes where lease_until >= clock_timestamp()) n
     left join solvency o on true`

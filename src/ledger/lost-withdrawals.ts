@@ -28,7 +28,7 @@ export async function listWithdrawals(
   { partition, id }: AccountId,
 ): Promise<readonly KnownWithdrawal[]> {
   return database.query<KnownWithdrawal>(
-    'select id, amount - fee_max as value, recipient from withdrawals where partition = $1 and account_id = $2',
+    "select id, amount - fee_max as value, counterparty as recipient from transfers where partition = $1 and account_id = $2 and kind = 'withdrawal'",
     [partition, id],
   )
 }
@@ -42,8 +42,8 @@ export async function bookLostWithdrawals(
   await lockAccount(connection, { partition, accountId })
   for (const { id, value, fee, recipient, transactionHash } of withdrawals) {
     const inserted = await connection.query(
-      `insert into withdrawals (partition, id, account_id, amount, from_credit, fee_max, fee, after_entry, recipient, state, reason, tx_hash)
-       select $1, $2, $3, $4::bigint, greatest(0, $4::bigint - a.gateway), $5, $5, a.entries, $6, 'confirmed', 'missing from the copy',
+      `insert into transfers (partition, id, kind, account_id, amount, from_credit, fee_max, fee, after_entry, counterparty, state, reason, tx_hash)
+       select $1, $2, 'withdrawal', $3, $4::bigint, greatest(0, $4::bigint - a.gateway), $5, $5, a.entries, $6, 'confirmed', 'missing from the copy',
               decode($7, 'hex')
          from accounts a where a.partition = $1 and a.id = $3
        on conflict do nothing returning true`,
@@ -61,8 +61,8 @@ export async function bookLostWithdrawals(
 /** The most that open withdrawals may still leave at the gateway: they may not have been executed. */
 export async function sumUnderWay(database: Database, { partition, id }: AccountId): Promise<bigint> {
   const [row] = await database.query<{ sum: bigint }>(
-    `select coalesce(sum(amount), 0)::bigint as sum from withdrawals
-      where partition = $1 and account_id = $2 and state = 'sent'`,
+    `select coalesce(sum(amount), 0)::bigint as sum from transfers
+      where partition = $1 and account_id = $2 and kind = 'withdrawal' and state in ('sent', 'received')`,
     [partition, id],
   )
   return row!.sum

@@ -20,7 +20,7 @@ export async function findKnownTransfers(
     `with known as (
        select gateway_id as id, created_at from payments where gateway_id = any ($1)
        union all select gateway_id, created_at from x402_payments where gateway_id = any ($1) and credited_at is not null
-       union all select gateway_id, created_at from withdrawals where gateway_id = any ($1) and refund is not null)
+       union all select gateway_id, created_at from transfers where gateway_id = any ($1))
      select id, created_at < coalesce((select frozen_at from ledger_state), '-infinity') as of_copy from known`,
     [gatewayIds],
   )
@@ -81,7 +81,7 @@ export async function recordLostRefund(database: Database, lost: LostRefund): Pr
   return database.transaction(async (connection) => {
     await lockAccount(connection, wallet)
     const known = await connection.query(
-      'select from withdrawals where partition = $1 and account_id = $2 and refund = $3 and epoch = $4',
+      "select from transfers where partition = $1 and account_id = $2 and kind = 'refund' and sequence = $3 and epoch = $4",
       [wallet.partition, wallet.accountId, sequence, lost.epoch],
     )
     if (known.length > 0) return 'known'
@@ -99,9 +99,9 @@ async function insertRefund(connection: Connection, lost: LostRefund): Promise<v
   const { wallet, amount, sequence, epoch, isCompleted, gatewayId, transactionHash } = lost
   const { partition, accountId } = wallet
   await connection.query(
-    `insert into withdrawals (partition, id, account_id, amount, from_credit, fee, after_entry, recipient, state, reason, gateway_id, tx_hash,
-                              refund, epoch)
-     select $1, $2, $3, $4::bigint, $4::bigint, $5::bigint, a.entries, $6, $7, 'missing from the copy', $8, decode($9, 'hex'), $10, $11
+    `insert into transfers (partition, id, kind, account_id, amount, from_credit, fee, after_entry, counterparty, state, reason, gateway_id,
+                            tx_hash, sequence, epoch)
+     select $1, $2, 'refund', $3, $4::bigint, $4::bigint, $5::bigint, a.entries, $6, $7, 'missing from the copy', $8, decode($9, 'hex'), $10, $11
        from accounts a where a.partition = $1 and a.id = $3`,
     [
       partition,
@@ -110,7 +110,7 @@ async function insertRefund(connection: Connection, lost: LostRefund): Promise<v
       amount,
       isCompleted ? 0n : null,
       wallet.address,
-      isCompleted ? 'confirmed' : 'sent',
+      isCompleted ? 'confirmed' : 'received',
       gatewayId,
       transactionHash?.slice(2) ?? null,
       sequence,
@@ -119,7 +119,7 @@ async function insertRefund(connection: Connection, lost: LostRefund): Promise<v
   )
   await connection.query(
     `update accounts set credit = credit - $3, withdrawn = withdrawn + $3, covered = covered - $3, paid = paid - $4,
-            payments = greatest(payments, $5)
+            payments = greatest(payments, $5), transfers = transfers + 1
       where partition = $1 and id = $2`,
     [partition, accountId, amount, isCompleted ? amount : 0n, sequence],
   )

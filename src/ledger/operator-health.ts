@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { rowOf, rowsOf } from '../db/rows.ts'
 import type { Usdc } from '../money/usdc.ts'
-import { openWithdrawalStates, uncreditedSweepStates } from './states.ts'
+import { openTransferStates, uncreditedSweepStates, withdrawalKinds } from './states.ts'
 
 /** A node and the remaining time of its lease; below 0, the time since it expired. */
 export type NodeState = { readonly id: string; readonly startedAt: Date; readonly leaseSeconds: number }
@@ -69,8 +69,8 @@ export async function readOperatorHealth(database: Database): Promise<OperatorHe
             where ${older(holdSecondsMax)}`,
         ),
         oldWithdrawals: await stuck(
-          `select id, account_id, state, amount, created_at from withdrawals
-            where state in ${openWithdrawalStates} and ${older(withdrawalSecondsMax)}`,
+          `select id, account_id, state, amount, created_at from transfers
+            where state in ${openTransferStates} and kind in ${withdrawalKinds} and ${older(withdrawalSecondsMax)}`,
         ),
         oldSweeps: await stuck(
           `select id, account_id, state, amount, created_at from sweeps

@@ -5,7 +5,7 @@ import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { type Hex, toHex } from '../receipts/hex.ts'
 import { paymentEntriesMax } from '../receipts/payment.ts'
 import { partitionOf, type RequestId } from './request-id.ts'
-import { openPaymentStates, openX402States, type PaymentState } from './states.ts'
+import { openPaymentStates, openTransferStates, openX402States, type PaymentState } from './states.ts'
 
 /** One authorization on chain for a range of an account's entries. */
 export type Payment = {
@@ -136,11 +136,11 @@ const findDue = `
      union
     select partition, id from accounts where pay_to > covered_entry
      union
-    select partition, account_id from withdrawals where state = 'requested')
+    select partition, account_id from transfers where state in ${openTransferStates} and state = 'requested' and kind = 'withdrawal')
   select a.partition, a.id, coalesce(w.after_entry > a.covered_entry, false) or a.closed_at is not null or a.pay_to > a.covered_entry as "isForced"
     from candidates c
     join accounts a on a.partition = c.partition and a.id = c.id
-    left join (select x.partition, x.account_id, max(x.after_entry) as after_entry from withdrawals x where x.state = 'requested'
+    left join (select x.partition, x.account_id, max(x.after_entry) as after_entry from transfers x where x.state in ${openTransferStates} and x.state = 'requested' and x.kind = 'withdrawal'
                 group by x.partition, x.account_id) w on w.partition = a.partition and w.account_id = a.id
    where (a.address is not null or a.wallet is not null) and a.entries > a.covered_entry
      and (w.after_entry > a.covered_entry or a.closed_at is not null or a.pay_to > a.covered_entry or a.entries - a.covered_entry >= $5

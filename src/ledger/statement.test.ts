@@ -14,7 +14,8 @@ import { adjustAccount } from './adjustments.ts'
 import { creditDeposit } from './deposits.ts'
 import type { Hold, Payer } from './hold-calls.ts'
 import { readStatement, type Statement } from './statement.ts'
-import { advanceWithdrawal, requestWithdrawal, setWithdrawalFeeMax } from './withdrawals.ts'
+import { advanceTransfer } from './transfers.ts'
+import { requestWithdrawal, setWithdrawalFeeMax } from './withdrawals.ts'
 
 const ledger = ledgerSuite()
 const september = new Date('2026-09-01T00:00:00Z')
@@ -36,10 +37,10 @@ test('a month’s opening balance and movements sum to its closing balance, whic
   await adjust(payer, 100n)
   await withdraw(payer, 2_000n, 'confirmed')
   await withdraw(payer, 5_000n, 'failed')
-  for (const table of ['withdrawals', 'adjustments']) await move(table, payer, 'created_at', '2026-10-01 00:00:00+00')
+  for (const table of ['transfers', 'adjustments']) await move(table, payer, 'created_at', '2026-10-01 00:00:00+00')
   await move('usage_hours', payer, 'hour', '2026-10-31 23:00+00', `hour <> '2026-09-30 23:00+00'`)
   await ledger.database.query(
-    `update withdrawals set changed_at = '2026-11-01 00:00:00+00' where account_id = $1 and state = 'failed'`,
+    `update transfers set changed_at = '2026-11-01 00:00:00+00' where account_id = $1 and state = 'failed'`,
     [payer.accountId],
   )
 
@@ -165,8 +166,8 @@ async function scatter({ accountId }: Payer, days: fc.Stream<number>): Promise<v
   for (const [table, column] of [
     ['deposits', 'created_at'],
     ['adjustments', 'created_at'],
-    ['withdrawals', 'created_at'],
-    ['withdrawals', 'changed_at'],
+    ['transfers', 'created_at'],
+    ['transfers', 'changed_at'],
     ['usage_hours', 'hour'],
   ] as const) {
     const rows = await ledger.database.query<{ place: string }>(
@@ -203,5 +204,5 @@ async function withdraw(
     recipient,
     min: fromAtomic(1n),
   })
-  await advanceWithdrawal(ledger.database, { partition, accountId, id, attempts: 0 }, { state, fee })
+  await advanceTransfer(ledger.database, { partition, accountId, id, attempts: 0 }, { state, fee })
 }

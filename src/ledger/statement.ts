@@ -2,6 +2,7 @@ import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { rowsOf } from '../db/rows.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import { withdrawalKinds } from './states.ts'
 
 export const statementKinds = [
   'deposit',
@@ -52,13 +53,13 @@ const movements = `
   select 'deposit' as kind, '' as model, created_at as at, amount, 1 as times
     from deposits where partition = $1 and account_id = $2
   union all
-  select 'withdrawal', '', created_at, -amount, 1 from withdrawals where partition = $1 and account_id = $2
+  select 'withdrawal', '', created_at, -amount, 1 from transfers where partition = $1 and account_id = $2 and kind in ${withdrawalKinds}
   union all
   select 'withdrawal_returned', '', changed_at, amount, 1
-    from withdrawals where partition = $1 and account_id = $2 and state = 'failed'
+    from transfers where partition = $1 and account_id = $2 and kind in ${withdrawalKinds} and state = 'failed'
   union all
   select 'withdrawal_fee_returned', '', changed_at, fee_max - fee, 1
-    from withdrawals where partition = $1 and account_id = $2 and state = 'confirmed' and fee < fee_max
+    from transfers where partition = $1 and account_id = $2 and kind in ${withdrawalKinds} and state = 'confirmed' and fee < fee_max
   union all
   select 'adjustment', '', created_at, amount, 1 from adjustments where partition = $1 and account_id = $2
   union all

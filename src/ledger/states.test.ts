@@ -14,13 +14,14 @@ import { disabledReasons } from '../webhooks/endpoints.ts'
 import {
   endedStatuses,
   openPaymentStates,
-  openWithdrawalStates,
+  openTransferStates,
   openX402States,
   paymentStates,
   sweepStates,
+  transferKinds,
+  transferStates,
   uncreditedSweepStates,
   usageSources,
-  withdrawalStates,
   x402PaymentStates,
 } from './states.ts'
 
@@ -39,14 +40,14 @@ const lists: Readonly<Record<string, readonly string[]>> = {
   'memberships.limit_window': limitWindows,
   'memberships.role': roles,
   'payments.state': paymentStates,
-  'payouts.state': withdrawalStates,
   'requests.status': endedStatuses,
   'requests.usage_source': usageSources,
   'sessions.method': signInMethods,
   'sweeps.state': sweepStates,
   'webhook_deliveries.state': deliveryStates,
   'webhook_endpoints.disabled_reason': disabledReasons,
-  'withdrawals.state': withdrawalStates,
+  'transfers.kind': transferKinds,
+  'transfers.state': transferStates,
   'x402_payments.state': x402PaymentStates,
 }
 
@@ -72,7 +73,7 @@ test('the database accepts exactly the values that the code knows', async () => 
 test('what is open in the code is open in the partial indexes', async () => {
   const rows = await ledger.database.query<{ name: string; condition: string }>(
     `select indexrelid::regclass::text as name, pg_get_expr(indpred, indrelid) as condition
-       from pg_index where indexrelid::regclass::text in ('payments_open', 'payments_one_under_way', 'sweeps_open', 'withdrawals_open',
+       from pg_index where indexrelid::regclass::text in ('payments_open', 'payments_one_under_way', 'sweeps_open', 'transfers_open',
                                                                        'x402_payments_open')`,
   )
   const sqlLists = Object.fromEntries(
@@ -82,7 +83,7 @@ test('what is open in the code is open in the partial indexes', async () => {
     payments_one_under_way: openPaymentStates,
     payments_open: openPaymentStates,
     sweeps_open: uncreditedSweepStates,
-    withdrawals_open: openWithdrawalStates,
+    transfers_open: openTransferStates,
     x402_payments_open: openX402States,
   })
 })

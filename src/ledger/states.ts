@@ -21,7 +21,13 @@ export type PaymentState = (typeof paymentStates)[number]
 export const x402PaymentStates = ['submitted', 'received', 'batched', 'completed', 'failed'] as const
 export type X402PaymentState = (typeof x402PaymentStates)[number]
 
-/** Withdrawals and payouts. */
+/** Of a transfer on chain: docs in `settlement/transfers/machine.ts`. */
+export const transferStates = ['requested', 'sent', 'received', 'batched', 'confirmed', 'failed'] as const
+export type TransferState = (typeof transferStates)[number]
+export const transferKinds = ['withdrawal', 'payout', 'refund'] as const
+export type TransferKind = (typeof transferKinds)[number]
+
+/** A withdrawal or refund as the customer sees it: `sent` until it is paid. */
 export const withdrawalStates = ['requested', 'sent', 'confirmed', 'failed'] as const
 export type WithdrawalState = (typeof withdrawalStates)[number]
 
@@ -38,7 +44,9 @@ export type DepositState = (typeof depositStates)[number]
 const paymentStatesOpen: readonly PaymentState[] = ['submitted', 'received', 'batched', 'unknown']
 export const openPaymentStates = sqlList(paymentStatesOpen)
 export const openX402States = sqlList<X402PaymentState>(['submitted', 'received', 'batched'])
-export const openWithdrawalStates = sqlList<WithdrawalState>(['requested', 'sent'])
+export const openTransferStates = sqlList<TransferState>(['requested', 'sent', 'received', 'batched'])
+/** The transfers that an account sees as withdrawals. */
+export const withdrawalKinds = sqlList<TransferKind>(['withdrawal', 'refund'])
 /** Sweeps whose transaction is in no block yet. */
 export const openSweepStates = sqlList<SweepState>(['planned', 'sent'])
 /** Sweeps whose amount is not credited yet. */
@@ -46,6 +54,10 @@ export const uncreditedSweepStates = sqlList<SweepState>(['planned', 'sent', 'co
 
 export function isPaymentOpen(state: PaymentState): boolean {
   return paymentStatesOpen.includes(state)
+}
+
+export function withdrawalStateOf(state: TransferState): WithdrawalState {
+  return state === 'received' || state === 'batched' ? 'sent' : state
 }
 
 function sqlList<State extends string>(states: readonly State[]): string {

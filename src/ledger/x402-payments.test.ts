@@ -14,10 +14,11 @@ import { adjustAccount } from './adjustments.ts'
 import { closeAccount, reopenAccount } from './close-account.ts'
 import type { HoldDecision } from './hold-calls.ts'
 import { advancePayments, findPaymentsToSubmit, makePayments } from './payments.ts'
-import { findOpenRefunds, requestRefund } from './refunds.ts'
+import { requestRefund } from './refunds.ts'
 import { createRequestId } from './request-id.ts'
+import { advanceTransfer, findDueTransfers } from './transfers.ts'
 import type { X402Wallet } from './wallet-accounts.ts'
-import { advanceWithdrawal, requestWithdrawal } from './withdrawals.ts'
+import { requestWithdrawal } from './withdrawals.ts'
 import { acceptedPayment, claimPayment, creditPayment, deleteRefusedPayment } from './x402-payments.ts'
 
 const ledger = ledgerSuite()
@@ -233,15 +234,15 @@ test('unused credit is paid back once, and never what open requests hold', async
   const charged = outcomes.reduce((sum, outcome) => sum + outcome.charged, 0n)
   assert.equal((await accountOf(wallet))!.credit, 400n - refunded - charged)
   await assertBooksBalance(ledger.database)
-  const refunds = await findOpenRefunds(ledger.database, 100)
+  const refunds = await findDueTransfers(ledger.database, 'refund', 100)
   const own = refunds.filter((refund) => refund.accountId === accountId)
   assert.deepEqual(
-    own.map(({ recipient }) => recipient),
+    own.map(({ counterparty }) => counterparty),
     own.map(() => wallet.address),
   )
   assert.equal(new Set(own.map(({ sequence }) => sequence)).size, own.length)
   for (const [index, refund] of own.entries()) {
-    await advanceWithdrawal(ledger.database, refund, { state: index === 0 ? 'failed' : 'confirmed' })
+    await advanceTransfer(ledger.database, refund, { state: index === 0 ? 'failed' : 'confirmed' })
     await assertBooksBalance(ledger.database)
   }
   await holds.end(charge(open, 600n))
@@ -263,7 +264,8 @@ test('a refund below the minimum is all unused credit, and paid once in 24 hours
       min: fromAtomic(100_000n),
       transferGas: zero,
     })
-  const openCount = async () => (await findOpenRefunds(database, 100)).filter((each) => each.accountId === accountId)
+  const openCount = async () =>
+    (await findDueTransfers(database, 'refund', 100)).filter((each) => each.accountId === accountId)
   await pay(150_000n)
   // Unlimited refunds of one unit would be unlimited gas of the relayer.
   for (const amount of [1n, 99_999n]) await assert.rejects(refund(amount), { code: 'invalid_value' })
@@ -289,10 +291,10 @@ test('a refund below the minimum is all unused credit, and paid once in 24 hours
   await refund(100_000n)
   await pay(10_000n)
   await assert.rejects(refund(), { code: 'rate_limited' }, 'three are open')
-  await advanceWithdrawal(database, small!, { state: 'confirmed' })
+  await advanceTransfer(database, small!, { state: 'confirmed' })
   await assert.rejects(refund(), { code: 'invalid_value' })
   await database.query(
-    `update withdrawals set ${earlier('created_at', "interval '24 hours'")} where partition = $1 and account_id = $2`,
+    `update transfers set ${earlier('created_at', "interval '24 hours'")} where partition = $1 and account_id = $2 and kind = 'refund'`,
     [partition, accountId],
   )
   assert.equal((await refund()).amount, 10_000n)
@@ -351,7 +353,7 @@ test('a wallet is refunded ten times in 24 hours, whatever the amounts; the refu
     await pay()
     const made = await refund()
     ids.push(made.id)
-    await advanceWithdrawal(database, made, { state: count === 0 ? 'failed' : 'confirmed' })
+    await advanceTransfer(database, made, { state: count === 0 ? 'failed' : 'confirmed' })
   }
   await pay()
   await assert.rejects(refund(), (error: ServiceError) => {
@@ -362,7 +364,7 @@ test('a wallet is refunded ten times in 24 hours, whatever the amounts; the refu
   assert.equal((await refund(ids[5])).amount, 500_000n, 'the same refund again')
   assert.equal((await accountOf(wallet))!.credit, 500_000n)
   await database.query(
-    `update withdrawals set ${earlier('created_at', "interval '24 hours'")} where partition = $1 and id = $2`,
+    `update transfers set ${earlier('created_at', "interval '24 hours'")} where partition = $1 and id = $2`,
     [partition, ids[1]],
   )
   assert.equal((await refund()).amount, 500_000n)
@@ -391,8 +393,8 @@ test('a payment that is accepted while its account is closed is credit, which is
     min: fromAtomic(1n),
     transferGas: zero,
   })
-  assert.deepEqual([refund.amount, refund.recipient], [70n, wallet.address])
-  await advanceWithdrawal(ledger.database, refund, { state: 'confirmed' })
+  assert.deepEqual([refund.amount, refund.counterparty], [70n, wallet.address])
+  await advanceTransfer(ledger.database, refund, { state: 'confirmed' })
   await assertBooksBalance(ledger.database)
   const reopen = () => ledger.database.transaction((connection) => reopenAccount(connection, wallet))
   assert.deepEqual([await reopen(), await reopen()], [true, false])
@@ -421,9 +423,9 @@ test('webhooks report payments of a wallet and each step of a refund', async () 
       min: fromAtomic(1n),
       transferGas: zero,
     })
-  const [refund] = (await findOpenRefunds(ledger.database, 100)).filter((each) => each.id === id)
-  await advanceWithdrawal(ledger.database, refund!, { state: 'sent' })
-  await advanceWithdrawal(ledger.database, { ...refund!, attempts: 1 }, { state: 'confirmed' })
+  const [refund] = (await findDueTransfers(ledger.database, 'refund', 100)).filter((each) => each.id === id)
+  await advanceTransfer(ledger.database, refund!, { state: 'sent' })
+  await advanceTransfer(ledger.database, { ...refund!, attempts: 1 }, { state: 'confirmed' })
   const events = await ledger.database.query<{ type: string; data: Record<string, string> }>(
     'select type, data from events where account_id = $1 order by number',
     [accountId],

@@ -46,6 +46,7 @@ export const settlementFailpointNames = [
   'before_withdraw',
   'after_withdraw',
   'before_payout',
+  'after_payout',
   'before_refund',
   'after_refund',
 ] as const

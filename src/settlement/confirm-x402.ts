@@ -15,7 +15,7 @@ import {
 import type { Hex } from '../receipts/hex.ts'
 import type { Address } from '../signer/address.ts'
 import { type PaidResource, type PaymentTerms, paymentRequirementsOf, signedPayload } from './authorization.ts'
-import { type GatewayClient, ledgerStateOf, type News, type Transfer } from './gateway-client.ts'
+import { type GatewayClient, type GatewayTransfer, ledgerStateOf, type News } from './gateway-client.ts'
 
 export type ConfirmParts = {
   readonly database: Database
@@ -54,7 +54,7 @@ export async function confirmX402(parts: ConfirmParts, { transfers, lost, unansw
   return moved
 }
 
-function newsOf(payment: OpenX402Payment, transfer: Transfer): X402News {
+function newsOf(payment: OpenX402Payment, transfer: GatewayTransfer): X402News {
   const { id: gatewayId, batch, transactionHash, reason } = transfer
   const state = ledgerStateOf(transfer.state)
   return {
@@ -149,7 +149,7 @@ export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
 }
 
 /** A wallet can sign two payments with one nonce, and have the cheaper one submitted first. */
-function isSame({ terms }: ConfirmParts, payment: OpenX402Payment, { to, amount }: Transfer): boolean {
+function isSame({ terms }: ConfirmParts, payment: OpenX402Payment, { to, amount }: GatewayTransfer): boolean {
   return to === terms.seller && amount === payment.value
 }
 

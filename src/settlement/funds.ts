@@ -2,7 +2,8 @@ import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { registerOwnerAddress } from '../ledger/accounts.ts'
 import { assignAddress, type DepositAccount, findDepositAddress } from '../ledger/deposit-addresses.ts'
-import { findWithdrawal, requestWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
+import type { Transfer } from '../ledger/transfers.ts'
+import { findWithdrawal, requestWithdrawal } from '../ledger/withdrawals.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { parseAddress } from '../signer/address.ts'
 import type { Signer } from '../signer/signer.ts'
@@ -84,7 +85,7 @@ export class Funds {
     id: string,
     amount: Usdc,
     alongside?: (connection: Connection) => Promise<void>,
-  ): Promise<Withdrawal> {
+  ): Promise<Transfer> {
     if (amount <= 0n)
       throw new ServiceError('invalid_value', 'A withdrawal needs an amount above 0 USDC.', { param: 'amount' })
     const stored = await findWithdrawal(this.#parts.database, account.partition, account.id, id)

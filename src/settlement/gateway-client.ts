@@ -17,13 +17,13 @@ export type GatewayClient = AsyncDisposable & {
    */
   settle(payments: readonly SubmittedPayment[]): Promise<readonly Submission[]>
   /** The payer's payment with that nonce; undefined when the gateway has none. */
-  findTransfer(from: Address, nonce: Hex): Promise<Transfer | undefined>
-  transfer(id: string): Promise<Transfer | undefined>
+  findTransfer(from: Address, nonce: Hex): Promise<GatewayTransfer | undefined>
+  transfer(id: string): Promise<GatewayTransfer | undefined>
   /** One page of transfers from or to an address, newest first. `after` is the last id of the previous page. */
   listTransfers(
     search: { readonly from?: Address; readonly to?: Address },
     after?: string,
-  ): Promise<readonly Transfer[]>
+  ): Promise<readonly GatewayTransfer[]>
   /**
    * Changes of payments since the last call. `cursor` is the `next` of that call, undefined at the first. Our own gateway returns a page
    * of all transfers that changed. Circle's has no such list, so each of `open` is requested. Overdue ones are requested from either
@@ -59,17 +59,19 @@ export type Submission =
   | { readonly state: 'failed'; readonly reason: string }
   | { readonly state: 'unknown'; readonly reason: string }
 
-export const transferStates = ['received', 'batched', 'confirmed', 'completed', 'failed'] as const
-export type TransferState = (typeof transferStates)[number]
+export const gatewayTransferStates = ['received', 'batched', 'confirmed', 'completed', 'failed'] as const
+export type GatewayTransferState = (typeof gatewayTransferStates)[number]
 
 /** The ledger has no state between inclusion in a block and finality. */
-export function ledgerStateOf<State extends TransferState>(state: State): Exclude<State, 'confirmed'> | 'batched' {
+export function ledgerStateOf<State extends GatewayTransferState>(
+  state: State,
+): Exclude<State, 'confirmed'> | 'batched' {
   return state === 'confirmed' ? 'batched' : (state as Exclude<State, 'confirmed'>)
 }
 
-export type Transfer = {
+export type GatewayTransfer = {
   readonly id: string
-  readonly state: TransferState
+  readonly state: GatewayTransferState
   readonly from: string
   readonly to: string
   readonly amount: bigint
@@ -92,7 +94,7 @@ export type OpenTransfer = {
 }
 
 export type News = {
-  readonly transfers: readonly Transfer[]
+  readonly transfers: readonly GatewayTransfer[]
   /** The cursor for the next call. */
   readonly next: string | undefined
   /** More changes are available: call again immediately. */
@@ -185,14 +187,14 @@ class HttpGatewayClient implements GatewayClient {
     return this.#extensions.includes(extension)
   }
 
-  async findTransfer(from: Address, nonce: Hex): Promise<Transfer | undefined> {
+  async findTransfer(from: Address, nonce: Hex): Promise<GatewayTransfer | undefined> {
     const body = await this.#http.read(`/v1/x402/transfers?from=${from}&nonce=${nonce}&pageSize=1`)
     const [first] = list(body, 'transfers')
     // A gateway that ignores the parameter returns unrelated transfers.
     return first === undefined || lower(first.nonce) !== nonce.toLowerCase() ? undefined : readTransfer(first)
   }
 
-  async transfer(id: string): Promise<Transfer | undefined> {
+  async transfer(id: string): Promise<GatewayTransfer | undefined> {
     const body = await this.#http.read(`/v1/x402/transfers/${encodeURIComponent(id)}`)
     return body === undefined ? undefined : readTransfer(body)
   }
@@ -200,7 +202,7 @@ class HttpGatewayClient implements GatewayClient {
   async listTransfers(
     search: { readonly from?: Address; readonly to?: Address },
     after?: string,
-  ): Promise<readonly Transfer[]> {
+  ): Promise<readonly GatewayTransfer[]> {
     const query = new URLSearchParams({
       ...search,
       pageSize: String(listedMax),
@@ -378,9 +380,9 @@ function readWithdrawalSubmission({ status, body }: Answer): Submission {
   return { state: 'unknown', reason: `the gateway answered ${status} without an outcome` }
 }
 
-function readTransfer(row: Record<string, unknown>): Transfer {
-  const state = row.status as TransferState
-  if (typeof row.id !== 'string' || !transferStates.includes(state))
+function readTransfer(row: Record<string, unknown>): GatewayTransfer {
+  const state = row.status as GatewayTransferState
+  if (typeof row.id !== 'string' || !gatewayTransferStates.includes(state))
     throw new GatewayUnavailableError('sent no transfer')
   const receipt = row.receipt as { root?: unknown; proof?: unknown } | null | undefined
   return {
@@ -401,7 +403,7 @@ function readTransfer(row: Record<string, unknown>): Transfer {
   }
 }
 
-function readPlace(given: unknown): Transfer['place'] {
+function readPlace(given: unknown): GatewayTransfer['place'] {
   const { position, size } = (given ?? {}) as { position?: unknown; size?: unknown }
   if (!isCount(position) || !isCount(size) || position > size) return undefined
   return { position, size }

@@ -1,7 +1,7 @@
 import type { Payment, PaymentNews } from '../ledger/payments.ts'
-import { ledgerStateOf, type Transfer } from './gateway-client.ts'
+import { type GatewayTransfer, ledgerStateOf } from './gateway-client.ts'
 
-export function newsOf(payment: Payment, transfer: Transfer): PaymentNews {
+export function newsOf(payment: Payment, transfer: GatewayTransfer): PaymentNews {
   return {
     payment,
     state: ledgerStateOf(transfer.state),

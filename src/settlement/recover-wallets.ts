@@ -5,7 +5,7 @@ import { findWallet } from '../ledger/wallet-accounts.ts'
 import type { Address } from '../signer/address.ts'
 import { isOwnNonce, nonceOf } from '../signer/nonce.ts'
 import type { PaymentTerms } from './authorization.ts'
-import type { GatewayClient, Transfer } from './gateway-client.ts'
+import type { GatewayClient, GatewayTransfer } from './gateway-client.ts'
 
 export type RecoverWalletsParts = {
   readonly database: Database
@@ -75,8 +75,8 @@ export async function recoverWallets(parts: RecoverWalletsParts): Promise<Wallet
 async function findUnknown(
   { database, gatewayClient }: RecoverWalletsParts,
   search: { readonly from?: Address; readonly to?: Address },
-): Promise<readonly Transfer[]> {
-  const unknown: Transfer[] = []
+): Promise<readonly GatewayTransfer[]> {
+  const unknown: GatewayTransfer[] = []
   let after: string | undefined
   for (let copiedPages = 0; copiedPages < copiedPagesMax; ) {
     const page = await gatewayClient.listTransfers(search, after)
@@ -100,12 +100,12 @@ async function findUnknown(
 }
 
 /** Circle may omit the nonce. Then the transfer's id identifies the payment. */
-function nonceOfTransfer({ id, nonce }: Transfer): Buffer {
+function nonceOfTransfer({ id, nonce }: GatewayTransfer): Buffer {
   return nonce === undefined ? createHash('sha256').update(id).digest() : Buffer.from(nonce.slice(2), 'hex')
 }
 
 /** The sequence of a refund to that account; undefined when the transfer is something else. */
-function sequenceOf({ nonce }: Transfer, accountId: string, epoch: number): bigint | undefined {
+function sequenceOf({ nonce }: GatewayTransfer, accountId: string, epoch: number): bigint | undefined {
   if (nonce === undefined) return undefined
   const sequence = BigInt(`0x${nonce.slice(-16)}`)
   return nonceOf('refund', accountId, epoch, sequence) === nonce ? sequence : undefined

@@ -118,8 +118,8 @@ export async function readSolvency(database: Database): Promise<object | undefin
 const owedByAccount = `
   select a.partition, a.id, a.address,
          (a.gateway + a.credit + a.held + a.charged - a.given_back - a.paid - greatest(0, a.covered - a.paid)
-          + (select coalesce(sum(w.amount), 0) from withdrawals w
-              where w.partition = a.partition and w.account_id = a.id and w.state = 'requested')
+          + (select coalesce(sum(w.amount), 0) from transfers w
+              where w.partition = a.partition and w.account_id = a.id and w.kind = 'withdrawal' and w.state = 'requested')
          )::bigint as owed
     from accounts a
    where a.address is not null and a.deposited > 0 and ($1::uuid is null or a.id = $1)`

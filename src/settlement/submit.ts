@@ -21,7 +21,7 @@ import {
 } from './authorization.ts'
 import type { ConfirmParts } from './confirm-x402.ts'
 import { eachOf } from './each-of.ts'
-import type { Submission, Transfer } from './gateway-client.ts'
+import type { GatewayTransfer, Submission } from './gateway-client.ts'
 import { nameOf, newsOf } from './payment-news.ts'
 import { computeRoot, computeRoots } from './payment-receipt.ts'
 
@@ -203,7 +203,7 @@ function adopt(
   parts: SubmitParts,
   payment: Payment,
   { message }: Authorization | Return,
-  found: Transfer,
+  found: GatewayTransfer,
 ): PaymentNews {
   if (found.to === message.to && found.amount === message.value) {
     if (found.state === 'failed') {

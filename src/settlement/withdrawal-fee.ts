@@ -2,7 +2,7 @@ import type { Database } from '../db/database.ts'
 import { setWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { saltOf } from '../signer/nonce.ts'
 import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
-import type { GatewayClient, GatewayWithdrawal } from './gateway-client.ts'
+import type { GatewayClient } from './gateway-client.ts'
 
 export type FeeParts = {
   readonly database: Database
@@ -33,10 +33,4 @@ export async function watchWithdrawalFee(parts: FeeParts): Promise<bigint> {
   const fee = most < feeMax ? most : feeMax
   await setWithdrawalFeeMax(database, fee)
   return fee
-}
-
-/** The fee of a paid withdrawal. Undefined when the gateway does not report it, or reports more than its contract allows. */
-export function feeTaken({ fee }: Pick<GatewayWithdrawal, 'fee'>, feeMax: bigint): bigint | undefined {
-  if (feeMax === 0n) return 0n
-  return fee === undefined || fee > feeMax ? undefined : fee
 }

@@ -50,7 +50,7 @@ export type SignerOptions = {
 
 const addressesMax = 100_000
 
-type SignatureRequest = TransferRequest | WithdrawalRequest | PayoutRequest
+export type SignatureRequest = TransferRequest | WithdrawalRequest | PayoutRequest
 
 /** Sends requests, and verifies every answer that can be verified. */
 export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): Signer {

@@ -15,7 +15,9 @@ import { noOptions } from '../identity/key-options.ts'
 import { parseChatRequest } from '../inference/chat-request.ts'
 import { parseJsonBody } from '../inference/json-body.ts'
 import { readBalance } from '../ledger/balance.ts'
-import { listRefunds, type Refund, requestRefund, transferGas } from '../ledger/refunds.ts'
+import { listRefunds, requestRefund, transferGas } from '../ledger/refunds.ts'
+import { withdrawalStateOf } from '../ledger/states.ts'
+import type { Transfer } from '../ledger/transfers.ts'
 import { findWallet, type X402Wallet } from '../ledger/wallet-accounts.ts'
 import { isPaymentUsed } from '../ledger/x402-payments.ts'
 import { moneyFields } from '../money/money-fields.ts'
@@ -223,13 +225,13 @@ function strangerOf({ network }: Visitor): AccountRef & { readonly keyId: string
   }
 }
 
-function renderRefund(refund: Refund): AnswerOf<typeof x402Contracts.createRefund> {
+function renderRefund(refund: Transfer): AnswerOf<typeof x402Contracts.createRefund> {
   return {
     object: 'x402.refund',
     id: refund.id,
     ...moneyFields({ amount: refund.amount }),
-    recipient: refund.recipient,
-    state: refund.state,
+    recipient: refund.counterparty,
+    state: withdrawalStateOf(refund.state),
     tx_hash: refund.transactionHash ?? null,
     created_at: refund.createdAt.toISOString(),
   }

@@ -17,7 +17,7 @@ import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, max, type Usdc, zero } from '../money/usdc.ts'
 import type { Failpoint } from '../process/failpoints.ts'
 import { signedPayload } from '../settlement/authorization.ts'
-import type { GatewayClient, Transfer } from '../settlement/gateway-client.ts'
+import type { GatewayClient, GatewayTransfer } from '../settlement/gateway-client.ts'
 import { encodeHeader } from './header.ts'
 import { chatResource, PaymentRequiredError } from './payment-required.ts'
 import { PaymentInvalidError, type ReadPayment } from './read-payment.ts'
@@ -231,7 +231,7 @@ export class PaidHolds {
   /** The payment as the gateway has it: undefined when it has none. */
   async #find(payment: X402Payment, { from, nonce, to, value }: ReadPayment['message']): Promise<string | undefined> {
     const { gatewayClient, database, terms, onAlarm } = this.#parts
-    let found: Transfer | undefined
+    let found: GatewayTransfer | undefined
     try {
       found = await gatewayClient.findTransfer(from, nonce)
     } catch {

@@ -279,6 +279,6 @@ async function aboutToWithdraw(page: Page) {
 }
 
 async function withdrawalsEver(): Promise<number> {
-  const rows = await dashboard.database.query('select from withdrawals')
+  const rows = await dashboard.database.query("select from transfers where kind = 'withdrawal'")
   return rows.length
 }

@@ -77,8 +77,8 @@ test('an operator finds an account among many, sees revenue by model, and gets f
   await page.waitForURL(/days=30/)
 
   const [stuck] = await dashboard.database.query<{ id: string }>(
-    `insert into withdrawals (partition, id, account_id, amount, recipient, state, created_at)
-     select partition, gen_random_uuid(), id, 1000, $1, 'sent', clock_timestamp() - interval '2 hours'
+    `insert into transfers (partition, kind, id, account_id, amount, counterparty, state, created_at)
+     select partition, 'withdrawal', gen_random_uuid(), id, 1000, $1, 'sent', clock_timestamp() - interval '2 hours'
        from accounts where name = 'Customer 7' returning account_id as id`,
     [`0x${'b2'.repeat(20)}`],
   )

@@ -280,7 +280,7 @@ function ageEverything(accountId: string): string {
     insert into process_metrics (name, value) values ('relayer_gas_micro_usdc', 5);
     insert into sweeps (partition, id, account_id, amount, nonce, state, created_at)
     values (0, gen_random_uuid(), gen_random_uuid(), 5, 0, 'sent', ${old});
-    insert into payouts (id, amount, recipient, state, created_at) values (gen_random_uuid(), 5, '0x1', 'sent', ${old});
+    insert into transfers (partition, id, kind, amount, counterparty, state, created_at) values (0, gen_random_uuid(), 'payout', 5, '0x' || repeat('1', 40), 'sent', ${old});
     insert into chain_cursors (name, block, changed_at) values ('deposits', 1, ${old});
     insert into webhook_endpoints (partition, id, account_id, url, types, secret, sent_to, due_at)
     select partition, gen_random_uuid(), id, 'https://example.com', '{request.completed}', decode(repeat('00', 24), 'hex'), 0, ${old}

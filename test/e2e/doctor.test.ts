@@ -189,8 +189,8 @@ test('a withdrawal that the gateway never answered is named, with its runbook', 
   closing.push(() => ledger.drop())
   const { partition, accountId } = await openPayer(ledger.database, 1_000n)
   await ledger.database.query(
-    `insert into withdrawals (partition, id, account_id, amount, recipient, state, created_at)
-     values ($1, $2, $3, 500, $4, 'sent', clock_timestamp() - interval '1 hour')`,
+    `insert into transfers (partition, kind, id, account_id, amount, counterparty, state, created_at)
+     values ($1, 'withdrawal', $2, $3, 500, $4, 'sent', clock_timestamp() - interval '1 hour')`,
     [partition, randomUUID(), accountId, address('5')],
   )
   const { findings } = await examine({ DATABASE_URL: ledger.url })

@@ -47,6 +47,8 @@ const withoutAccountLock: Readonly<Record<string, string>> = {
   lock_accounts: 'it is the lock',
   count_ends: 'a part of end_requests, which has locked',
   spare_cancels: 'a part of end_requests, which has locked',
+  book_withdrawal: 'a part of advance_transfers, which has locked',
+  book_refund: 'a part of advance_transfers, which has locked',
 }
 const beforeTheLock: Readonly<Record<string, RegExp>> = {
   // Refuses a batch that names a request twice before anything is locked.
@@ -240,7 +242,6 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/operator-revenue.ts': [2, 'pages for operators'],
   'ledger/payments.ts': [7, 'jobs: what is due and what is under way; what follows names the partition and locks'],
   'ledger/payouts.ts': [3, 'what the seller owes to all accounts'],
-  'ledger/refunds.ts': [1, 'job: refunds under way'],
   'ledger/replays.ts': [2, 'what a node is asked for, and a sum for solvency'],
   'ledger/request-log.ts': [1, 'a part of a condition; the statement names the partition'],
   'ledger/request-tail.ts': [2, 'the log for operators, partition by partition'],
@@ -249,7 +250,8 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/usage-report.ts': [3, 'the report for operators'],
   // With the partition as a value PostgreSQL would read the primary key backwards past the requests of all other accounts.
   'ledger/usage.ts': [4, 'charts of one account, by the index on the account'],
-  'ledger/withdrawals.ts': [4, 'jobs and metrics; one whose condition is in another file and names it'],
+  'ledger/transfers.ts': [1, 'job: transfers that are due'],
+  'ledger/withdrawals.ts': [3, 'metrics; one whose condition is in another file and names it'],
   'ledger/watched-accounts.ts': [
     3,
     'one look for all accounts with a live view; job: watches that are over; whether any live view is of an account with an address',

@@ -522,7 +522,7 @@ test('a fee that the gateway does not tell counts as taken, and calls a person',
     'the chain has more than the ledger says',
   )
   assert.deepEqual(await findViolations(bench.database, [account.id]), [])
-  assert.deepEqual(bench.alarms, ['a withdrawal’s fee is not known'])
+  assert.deepEqual(bench.alarms, ['the fee of a withdrawal is not known'])
 })
 
 test('a fee above what we pay at most is not paid: the withdrawal is refused and the money is back', async () => {

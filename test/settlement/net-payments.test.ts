@@ -12,7 +12,7 @@ import type { Chain } from '../../src/settlement/chain.ts'
 import { confirmPayments } from '../../src/settlement/confirm.ts'
 import { checkSolvency, isSolvent } from '../../src/settlement/solvency.ts'
 import { submitPayments } from '../../src/settlement/submit.ts'
-import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
+import { advanceTransfers } from '../../src/settlement/transfers/machine.ts'
 import type { Address } from '../../src/signer/address.ts'
 import { charge, hold, voided } from '../support/ledger.ts'
 import {
@@ -163,7 +163,7 @@ test('a withdrawal makes due what was charged before it, and nothing that is cha
   for (let round = 0; round < 4; round += 1) {
     await submitPayments(bench.parts)
     await confirmPayments(bench.parts, 0)
-    await advanceWithdrawals(bench.parts)
+    await advanceTransfers(bench.parts, 'withdrawal')
     bench.gateway.batch()
     bench.gateway.payOut()
     await passTime(bench)
@@ -171,7 +171,7 @@ test('a withdrawal makes due what was charged before it, and nothing that is cha
   }
   assert.deepEqual(await states(), ['completed'], 'the later charge waits for its own time')
   const [open] = await bench.database.query<{ count: number }>(
-    `select count(*)::int as count from withdrawals where account_id = $1 and state <> 'confirmed'`,
+    `select count(*)::int as count from transfers where account_id = $1 and kind = 'withdrawal' and state <> 'confirmed'`,
     [account.id],
   )
   assert.equal(open!.count, 0)

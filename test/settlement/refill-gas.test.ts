@@ -33,7 +33,7 @@ test('gas is refilled once, and an alarm is raised when it does not arrive: a st
   await refill(gasMin)
   assert.equal(bench.alarms.length, 4, 'nobody is called when there is enough')
 
-  await bench.database.query(`update payouts set changed_at = changed_at - interval '1 hour'`)
+  await bench.database.query(`update transfers set changed_at = changed_at - interval '1 hour' where kind = 'payout'`)
   await refill(0n)
   assert.equal(before - (await revenue()), 2n * gasMin, 'gas that was used up in an hour is refilled')
 })
@@ -55,7 +55,7 @@ test('a refill pays for the sweeps that wait, up to five times the least one, an
   }
   const paid = async () => {
     const before = bench.gateway.paid.get(relayer.address) ?? 0n
-    await bench.database.query(`update payouts set changed_at = changed_at - interval '1 hour'`)
+    await bench.database.query(`update transfers set changed_at = changed_at - interval '1 hour' where kind = 'payout'`)
     await refill(0n)
     return (bench.gateway.paid.get(relayer.address) ?? 0n) - before
   }

@@ -7,13 +7,14 @@ import type { Hold } from '../../src/ledger/hold-calls.ts'
 import { makeDuePayments } from '../../src/ledger/payments.ts'
 import { findPayout, insertPayout, readPayable } from '../../src/ledger/payouts.ts'
 import { claimReplay, closeReplay, refundAttempt } from '../../src/ledger/replays.ts'
-import { advanceWithdrawal, findWithdrawal, requestWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
+import { advanceTransfer, type Transfer } from '../../src/ledger/transfers.ts'
+import { findWithdrawal, requestWithdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
 import type { Chain } from '../../src/settlement/chain.ts'
-import { advancePayouts, PayoutTooLargeError, requestPayout } from '../../src/settlement/payout.ts'
+import { PayoutTooLargeError, requestPayout } from '../../src/settlement/payout.ts'
 import { checkSolvency, isSolvent, readSolvency } from '../../src/settlement/solvency.ts'
+import { advanceTransfers } from '../../src/settlement/transfers/machine.ts'
 import { watchSolvency } from '../../src/settlement/watch-solvency.ts'
-import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
 import { type Address, checksummed, zeroAddress } from '../../src/signer/address.ts'
 import type { Signer } from '../../src/signer/signer.ts'
 import { SigningRefusedError } from '../../src/signer/signing-request.ts'
@@ -47,7 +48,7 @@ async function openOwned(atomic: bigint): Promise<BenchAccount> {
   return account
 }
 
-async function stateOf({ partition, id }: BenchAccount, withdrawal: string): Promise<Withdrawal> {
+async function stateOf({ partition, id }: BenchAccount, withdrawal: string): Promise<Transfer> {
   return (await findWithdrawal(bench.database, partition, id, withdrawal))!
 }
 
@@ -101,7 +102,7 @@ test('a changed owner waits, a withdrawal under way is not redirected, and its i
   const id = randomUUID()
   await bench.funds.withdraw(account, id, fromAtomic(1_000n))
   await bench.funds.registerOwner(account, other, true)
-  assert.equal((await bench.funds.withdraw(account, id, fromAtomic(1_000n))).recipient, ownerAddress)
+  assert.equal((await bench.funds.withdraw(account, id, fromAtomic(1_000n))).counterparty, ownerAddress)
   await assert.rejects(bench.funds.withdraw(account, randomUUID(), fromAtomic(1n)), { code: 'invalid_value' })
   const before = bench.gateway.paid.get(ownerAddress) ?? 0n
   await settleAll(bench)
@@ -140,7 +141,7 @@ test('an intent that was never submitted is not signed for an owner of before', 
   const id = randomUUID()
   await bench.funds.withdraw(account, id, fromAtomic(1_000n))
   // As when the process died between the signature and its first word to the gateway.
-  await bench.database.query('update withdrawals set signature = $2 where id = $1', [id, Buffer.alloc(65, 1)])
+  await bench.database.query('update transfers set signature = $2 where id = $1', [id, Buffer.alloc(65, 1)])
   await bench.funds.registerOwner(account, address('0x15d34aaf54267db7d7c367839aaf71a00a2c6a65'), true)
   laterMs = waitMs + 1
   await settleAll(bench)
@@ -173,13 +174,13 @@ test('the log names the reason for which the signer refuses a withdrawal or a pa
     id: randomUUID(),
     amount: fromAtomic(payOutMax + 1n),
     feeMax: fromAtomic(0n),
-    recipient: payoutAddress,
+    counterparty: payoutAddress,
   }
   await insertPayout(database, payout)
   const logged: unknown[] = []
   const onAlarm = (what: string, { reason }: { reason?: unknown }) => void logged.push([what, reason])
-  await advanceWithdrawals({ ...parts, onAlarm })
-  await advancePayouts({ ...parts, onAlarm })
+  await advanceTransfers({ ...parts, onAlarm }, 'withdrawal')
+  await advanceTransfers({ ...parts, onAlarm }, 'payout')
   assert.deepEqual(logged, [
     ['the signer refuses a withdrawal', 'wrong_intent'],
     ['the signer refuses a payout', 'value_out_of_range'],
@@ -216,7 +217,7 @@ test('a payout above the maximum is refused, and ends if it was accepted before'
   await assert.rejects(requestPayout(bench.database, 'all', payoutAddress, read), most)
   const id = randomUUID()
   await bench.database.query(
-    `insert into payouts (id, amount, fee_max, recipient, state) values ($1, $2, 0, $3, 'requested')`,
+    `insert into transfers (partition, kind, id, amount, counterparty) values (0, 'payout', $1, $2, $3)`,
     [id, payOutMax + 1n, payoutAddress],
   )
   await settleAll(bench)
@@ -235,14 +236,14 @@ test('a withdrawal that ended after it was read is not submitted: it would be pa
     await bench.funds.withdraw(account, id, spendable)
     const end = async () => {
       const ended = { partition: account.partition, accountId: account.id, id, attempts: 0 }
-      assert.equal(await advanceWithdrawal(database, ended, { state: 'failed', reason: 'by hand' }), true)
+      assert.equal(await advanceTransfer(database, ended, { state: 'failed', reason: 'by hand' }), true)
     }
     const signer: Signer = {
       ...parts.signer,
       sign: async (request) => end().then(() => parts.signer.sign(request)),
     }
     bench.gateway.calls.length = 0
-    await advanceWithdrawals({ ...parts, signer })
+    await advanceTransfers({ ...parts, signer }, 'withdrawal')
     assert.equal((await stateOf(account, id)).reason, 'by hand')
     const submitted = bench.gateway.calls.filter((call) => /transfer$|settle/.test(call))
     assert.deepEqual(submitted, [], `with ${credit} of credit`)
@@ -266,13 +267,13 @@ test('a withdrawal that another process has submitted is not given back by one t
       throw new SigningRefusedError('wrong_intent', 'the owner has changed')
     },
   }
-  const late = advanceWithdrawals({ ...parts, signer })
+  const late = advanceTransfers({ ...parts, signer }, 'withdrawal')
   await reached.promise
-  await advanceWithdrawals(parts)
-  assert.equal((await stateOf(account, id)).state, 'sent')
+  await advanceTransfers(parts, 'withdrawal')
+  assert.equal((await stateOf(account, id)).state, 'received')
   go.resolve()
   await late
-  assert.equal((await stateOf(account, id)).state, 'sent', 'it is on its way, whatever the late one thinks of it')
+  assert.equal((await stateOf(account, id)).state, 'received', 'it is on its way, whatever the late one thinks of it')
   await settleAll(bench)
   assert.equal((await stateOf(account, id)).state, 'confirmed')
   assert.equal((await accountOf(bench, account)).spendable, 6_000n)
@@ -289,7 +290,7 @@ test('a refusal does not end a withdrawal that was accepted at a later attempt',
   const payout = await requestPayout(database, fromAtomic(1_000n), payoutAddress, async () =>
     gateway.balance(terms.seller),
   )
-  for (const advance of [advanceWithdrawals, advancePayouts]) {
+  for (const kind of ['withdrawal', 'payout'] as const) {
     gateway.withdrawalRefusals.push('Try again later')
     const gatewayClient: typeof parts.gatewayClient = {
       ...parts.gatewayClient,
@@ -297,14 +298,14 @@ test('a refusal does not end a withdrawal that was accepted at a later attempt',
         const answer = await parts.gatewayClient.withdraw(...intent)
         // Another process submits the intent again before this one has recorded the refusal.
         await passTime(bench)
-        await advance(parts)
+        await advanceTransfers(parts, kind)
         return answer
       },
     }
-    await advance({ ...parts, gatewayClient })
+    await advanceTransfers({ ...parts, gatewayClient }, kind)
   }
-  assert.equal((await stateOf(account, withdrawal)).state, 'sent')
-  assert.equal((await findPayout(database, payout))!.state, 'sent')
+  assert.equal((await stateOf(account, withdrawal)).state, 'received')
+  assert.equal((await findPayout(database, payout))!.state, 'received')
   await settleAll(bench)
   assert.equal((await stateOf(account, withdrawal)).state, 'confirmed')
   assert.equal((await findPayout(database, payout))!.state, 'confirmed')
@@ -323,7 +324,7 @@ test('a database clock that was a day ahead and was set back delays no payment, 
   await makeDuePayments(database, dueAtOnce, 0)
   await bench.funds.withdraw(account, randomUUID(), fromAtomic(4_000n))
   const ahead = (column: string) => earlier(column, "interval '-1 day'")
-  for (const [table, ...columns] of [['payments', 'authorized_at'], ['withdrawals'], ['payouts']]) {
+  for (const [table, ...columns] of [['payments', 'authorized_at'], ['transfers']]) {
     const changes = ['created_at', 'changed_at', ...columns].map(ahead)
     await database.query(`update ${table} set ${changes.join(', ')} where state in ('submitted', 'requested')`)
   }
@@ -376,7 +377,7 @@ test('a withdrawal that is refused or fails gives back every unit as it was take
     if (end === 'refused') bench.gateway.withdrawalRefusals.push('Insufficient balance for depositor')
     const id = randomUUID()
     await bench.funds.withdraw(account, id, fromAtomic(9_000n))
-    while (!['sent', 'failed'].includes((await stateOf(account, id)).state)) {
+    while (!['received', 'failed'].includes((await stateOf(account, id)).state)) {
       await settleOnce(bench)
       bench.gateway.batch()
       await passTime(bench)
@@ -423,7 +424,7 @@ test('what the seller cannot pay back yet makes its withdrawal wait, and no othe
   }
   assert.equal((await stateOf(account, id)).state, 'confirmed')
   const [waits] = await bench.database.query<{ count: number }>(
-    `select count(*)::int as count from withdrawals where state = 'requested'`,
+    `select count(*)::int as count from transfers where kind = 'withdrawal' and state = 'requested'`,
   )
   assert.equal(waits!.count, 51)
   bench.gateway.deposit(terms.seller, drained)
@@ -635,12 +636,12 @@ test('a payout that ended after it was read is not submitted', async () => {
   const signer: Signer = {
     ...parts.signer,
     async sign(request) {
-      await database.query(`update payouts set state = 'failed', reason = 'by hand' where id = $1`, [id])
+      await database.query(`update transfers set state = 'failed', reason = 'by hand' where id = $1`, [id])
       return parts.signer.sign(request)
     },
   }
   bench.gateway.calls.length = 0
-  await advancePayouts({ ...parts, signer })
+  await advanceTransfers({ ...parts, signer }, 'payout')
   assert.deepEqual(
     bench.gateway.calls.filter((call) => call === 'POST /v1/transfer'),
     [],

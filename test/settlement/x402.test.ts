@@ -19,8 +19,8 @@ import { confirmPayments } from '../../src/settlement/confirm.ts'
 import { resolveUndecided } from '../../src/settlement/confirm-x402.ts'
 import { findReceipt } from '../../src/settlement/find-receipt.ts'
 import { writeReceipts } from '../../src/settlement/receipt-rows.ts'
-import { advanceRefunds } from '../../src/settlement/refund.ts'
 import { checkSolvency, readSolvency } from '../../src/settlement/solvency.ts'
+import { advanceTransfers } from '../../src/settlement/transfers/machine.ts'
 import { watchSolvency } from '../../src/settlement/watch-solvency.ts'
 import type { Address } from '../../src/signer/address.ts'
 import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
@@ -409,12 +409,12 @@ test('a refund is paid once, whatever the gateway answers', async () => {
   bench.gateway.faults = () => faults.shift()
   for (let round = 0; round < 8; round += 1) {
     await bench.database.query(
-      `update withdrawals set ${earlier('changed_at', "interval '1 minute'")}, ${earlier('created_at', "interval '2 minutes'")} where refund is not null`,
+      `update transfers set ${earlier('changed_at', "interval '1 minute'")}, ${earlier('created_at', "interval '2 minutes'")} where kind = 'refund'`,
     )
-    await advanceRefunds(bench.parts)
+    await advanceTransfers(bench.parts, 'refund')
     bench.gateway.batch()
   }
-  const [row] = await bench.database.query<{ state: string }>('select state from withdrawals where id = $1', [id])
+  const [row] = await bench.database.query<{ state: string }>('select state from transfers where id = $1', [id])
   assert.equal(row!.state, 'confirmed')
   assert.deepEqual([bench.gateway.balance(wallet.address), await creditOf(wallet.address)], [900n, 0n])
   await assertBooksBalance(bench.database)
@@ -439,16 +439,16 @@ for (const status of ['received', 'completed'] as const) {
       min: fromAtomic(1n),
       transferGas: zero,
     })
-    await advanceRefunds(bench.parts)
+    await advanceTransfers(bench.parts, 'refund')
     const rowOf = async () => {
       const [row] = await database.query<{ state: string; gateway_id: string | null }>(
-        'select state, gateway_id from withdrawals where id = $1',
+        'select state, gateway_id from transfers where id = $1',
         [id],
       )
       return [row!.state, row!.gateway_id]
     }
     const lost = [...gateway.transfers.values()].find(({ to }) => to === wallet.address)!
-    assert.deepEqual(await rowOf(), ['sent', lost.id])
+    assert.deepEqual(await rowOf(), ['received', lost.id])
     if (status === 'completed') gateway.batch()
     // It reads the chain again, and names what it finds anew.
     const found = { ...lost, id: randomUUID() }
@@ -456,8 +456,8 @@ for (const status of ['received', 'completed'] as const) {
     gateway.transfers.set(found.id, found)
     const before = gateway.transfers.size
     await dueNow()
-    await advanceRefunds(bench.parts)
-    assert.deepEqual(await rowOf(), [status === 'completed' ? 'confirmed' : 'sent', found.id])
+    await advanceTransfers(bench.parts, 'refund')
+    assert.deepEqual(await rowOf(), [status === 'completed' ? 'confirmed' : 'received', found.id])
     await refundAll()
     assert.deepEqual(await rowOf(), ['confirmed', found.id])
     assert.deepEqual([gateway.transfers.size, gateway.balance(wallet.address)], [before, 900n])
@@ -479,8 +479,8 @@ test('a refund waits for the payments that its credit comes from, and while the 
   const id = randomUUID()
   await requestRefund(database, { partition, accountId, id, amount: undefined, min: fromAtomic(1n), transferGas: zero })
   const stateOf = async () =>
-    (await database.query<{ state: string }>('select state from withdrawals where id = $1', [id]))[0]!.state
-  await advanceRefunds(bench.parts)
+    (await database.query<{ state: string }>('select state from transfers where id = $1', [id]))[0]!.state
+  await advanceTransfers(bench.parts, 'refund')
   assert.equal(await stateOf(), 'requested')
   gateway.batch()
   await confirmAll()
@@ -699,9 +699,9 @@ test('solvency finds a seller that spent, or a ledger that promises, more than w
   const { partition, accountId } = await findWallet(database, wallet.address, partitions)
   const id = randomUUID()
   await requestRefund(database, { partition, accountId, id, amount: undefined, min: fromAtomic(1n), transferGas: zero })
-  await advanceRefunds(parts)
+  await advanceTransfers(parts, 'refund')
   const stateOf = async () =>
-    (await database.query<{ state: string }>('select state from withdrawals where id = $1', [id]))[0]!.state
+    (await database.query<{ state: string }>('select state from transfers where id = $1', [id]))[0]!.state
   assert.equal(await stateOf(), 'requested')
   // What was asked for is no longer owed, and is paid once the seller has it again.
   gateway.deposit(seller, 1n)
@@ -728,14 +728,14 @@ test('solvency finds a seller that spent, or a ledger that promises, more than w
 async function refundAll(): Promise<void> {
   for (let round = 0; round < 3; round += 1) {
     await dueNow()
-    await advanceRefunds(bench.parts)
+    await advanceTransfers(bench.parts, 'refund')
     bench.gateway.batch()
   }
 }
 
 async function dueNow(): Promise<void> {
   await bench.database.query(
-    `update withdrawals set ${earlier('changed_at', "interval '1 minute'")} where refund is not null`,
+    `update transfers set ${earlier('changed_at', "interval '1 minute'")} where kind = 'refund'`,
   )
 }
 

@@ -14,7 +14,8 @@ import {
   makePayments,
   type Payment,
 } from '../../src/ledger/payments.ts'
-import { advanceWithdrawal, findWithdrawal, isSettled, requestWithdrawal } from '../../src/ledger/withdrawals.ts'
+import { advanceTransfer } from '../../src/ledger/transfers.ts'
+import { findWithdrawal, isSettled, requestWithdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic, type Usdc } from '../../src/money/usdc.ts'
 import { serveAgain, voided } from './ledger.ts'
 import type { DueBy, Model, ModelPayment, ModelWithdrawal } from './ledger-model.ts'
@@ -253,24 +254,20 @@ async function move(
   const stored = (await findWithdrawal(database, partition, accountId, withdrawal.id))!
   assert.deepEqual([stored.state, stored.afterEntry], [withdrawal.state, BigInt(withdrawal.afterEntry)])
   if (end.fails) {
-    assert.equal(await advanceWithdrawal(database, stored, { state: 'failed', reason: 'model' }), true)
+    assert.equal(await advanceTransfer(database, stored, { state: 'failed', reason: 'model' }), true)
     model.expectReturned(m, withdrawal)
   } else if (withdrawal.state === 'requested') {
     const isReady = await isSettled(database, stored)
     assert.equal(isReady, model.expectSettled(m, withdrawal))
     if (!isReady) return
-    assert.equal(await advanceWithdrawal(database, stored, { state: 'sent' }), true)
+    assert.equal(await advanceTransfer(database, stored, { state: 'sent' }), true)
     withdrawal.state = 'sent'
     assert.ok(model.isCoveredOnChain(m), 'the gateway has what is withdrawn')
   } else {
-    assert.equal(await advanceWithdrawal(database, stored, { state: 'confirmed', fee: end.fee }), true)
+    assert.equal(await advanceTransfer(database, stored, { state: 'confirmed', fee: end.fee }), true)
     model.expectPaidOut(m, withdrawal, end.fee ?? model.rules.withdrawalFeeMax)
   }
-  assert.equal(
-    await advanceWithdrawal(database, stored, { state: 'failed' }),
-    false,
-    'decided from what is no longer so',
-  )
+  assert.equal(await advanceTransfer(database, stored, { state: 'failed' }), false, 'decided from what is no longer so')
 }
 
 const close = fc.constant(step('close', isOpen, tryToClose))
@@ -400,7 +397,7 @@ export async function countEvents(database: Database): Promise<Readonly<Record<s
             count(*) filter (where kind = 'adjustment' and amount > 0)::int as "given back",
             count(*) filter (where kind = 'adjustment' and amount < 0)::int as "taken back" from adjustments`,
     `select count(*) filter (where state = 'confirmed')::int as withdrawn,
-            count(*) filter (where state = 'failed')::int as "withdrawals failed" from withdrawals`,
+            count(*) filter (where state = 'failed')::int as "withdrawals failed" from transfers where kind = 'withdrawal'`,
     `select count(*)::int as closed from accounts where name like 'Account %'`,
   ]
   const rows = await Promise.all(statements.map((statement) => database.query<Record<string, number>>(statement)))

@@ -14,9 +14,8 @@ import { paymentTerms } from '../../src/settlement/authorization.ts'
 import { confirmPayments } from '../../src/settlement/confirm.ts'
 import { Funds } from '../../src/settlement/funds.ts'
 import { createGatewayClient } from '../../src/settlement/gateway-client.ts'
-import { advancePayouts } from '../../src/settlement/payout.ts'
 import { rootRecovered, submitPayments } from '../../src/settlement/submit.ts'
-import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
+import { advanceTransfers, type TransferParts } from '../../src/settlement/transfers/machine.ts'
 import { watchWithdrawalFee } from '../../src/settlement/withdrawal-fee.ts'
 import type { Address } from '../../src/signer/address.ts'
 import { askCustodian, createSigner } from '../../src/signer/signer.ts'
@@ -33,10 +32,7 @@ export type SettlementBench = {
   readonly gateway: CircleGateway
   readonly holds: Holds
   readonly funds: Funds
-  readonly parts: Parameters<typeof submitPayments>[0] &
-    Parameters<typeof advanceWithdrawals>[0] &
-    Parameters<typeof advancePayouts>[0] &
-    Parameters<typeof watchWithdrawalFee>[0]
+  readonly parts: Parameters<typeof submitPayments>[0] & TransferParts & Parameters<typeof watchWithdrawalFee>[0]
   /** What a person was called for. */
   readonly alarms: string[]
   openAccount(atomic: bigint): Promise<BenchAccount>
@@ -131,13 +127,13 @@ export async function settleOnce({ database, parts }: SettlementBench): Promise<
   parts.failpoint('after_payment_made')
   await submitPayments(parts)
   await confirmPayments(parts, 0)
-  await advanceWithdrawals(parts)
-  await advancePayouts(parts)
+  await advanceTransfers(parts, 'withdrawal')
+  await advanceTransfers(parts, 'payout')
 }
 
 /** What waits for its next try is due. */
 export async function passTime({ database }: SettlementBench): Promise<void> {
-  for (const table of ['payments', 'withdrawals', 'payouts']) {
+  for (const table of ['payments', 'transfers']) {
     await database.query(`update ${table} set ${earlier('changed_at', "interval '61 seconds'")}`)
   }
 }
@@ -159,8 +155,7 @@ async function openCount({ database }: SettlementBench): Promise<number> {
   const [row] = await database.query<{ open: number }>(
     `select ((select count(*) from payments where state not in ('completed', 'failed'))
              + (select count(*) from accounts where charged - given_back > covered and address is not null)
-             + (select count(*) from withdrawals where state not in ('confirmed', 'failed'))
-             + (select count(*) from payouts where state not in ('confirmed', 'failed')))::int as open`,
+             + (select count(*) from transfers where state not in ('confirmed', 'failed')))::int as open`,
   )
   return row!.open
 }
@@ -178,9 +173,9 @@ export async function assertSettled(bench: SettlementBench, accounts: readonly B
   }
   const [sums] = await database.query<Record<'earned' | 'paid_out' | 'payout_fees' | 'withdrawn', bigint>>(
     `select (select coalesce(sum(paid), 0) from accounts)::bigint as earned,
-            (select coalesce(sum(amount - fee_max), 0) from payouts where state = 'confirmed')::bigint as paid_out,
-            (select coalesce(sum(fee), 0) from payouts where state = 'confirmed')::bigint as payout_fees,
-            (select coalesce(sum(amount - fee_max), 0) from withdrawals where state = 'confirmed')::bigint as withdrawn`,
+            (select coalesce(sum(amount - fee_max), 0) from transfers where kind = 'payout' and state = 'confirmed')::bigint as paid_out,
+            (select coalesce(sum(fee), 0) from transfers where kind = 'payout' and state = 'confirmed')::bigint as payout_fees,
+            (select coalesce(sum(amount - fee_max), 0) from transfers where kind = 'withdrawal' and state = 'confirmed')::bigint as withdrawn`,
   )
   const { earned, paid_out, payout_fees, withdrawn } = sums!
   assert.equal(gateway.balance(terms.seller), earned - paid_out - payout_fees, 'the seller has what was paid')

@@ -1,1 +1,0 @@
-comment on column reasoning_samples.basis is 'sealed: tokens per byte of encrypted reasoning. A number: tokens of answers whose provider was silent for this many seconds, to twice as many, before its first output. reasoned- and a number: tokens of answers of a provider that encrypts, which began their text after this many.';

@@ -1,0 +1,16 @@
+-- A withdrawal that fails is returned as it was taken. When it is paid, the part of the fee that the gateway did not keep is returned.
+create function book_withdrawal(p_partition smallint, p_transfer transfers, p_was text) returns void
+language plpgsql as $$
+begin
+  if p_transfer.state = 'failed' then
+    update accounts a
+      set gateway = a.gateway + p_transfer.amount - p_transfer.from_credit, credit = a.credit + p_transfer.from_credit,
+          withdrawn = a.withdrawn - p_transfer.amount
+      where a.partition = p_partition and a.id = p_transfer.account_id;
+  elsif p_transfer.state = 'confirmed' then
+    update accounts a
+      set gateway = a.gateway + p_transfer.fee_max - p_transfer.fee, withdrawn = a.withdrawn - p_transfer.fee_max + p_transfer.fee
+      where a.partition = p_partition and a.id = p_transfer.account_id;
+  end if;
+  perform report_withdrawal(p_partition, p_transfer, p_was);
+end $$;

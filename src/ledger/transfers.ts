@@ -1,0 +1,208 @@
+import { plainArray, rowArray } from '../db/array-literal.ts'
+import { isLongerAgo, readClock } from '../db/clock.ts'
+import { type Database, isLockTimeout } from '../db/database.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Hex } from '../receipts/hex.ts'
+import { openTransferStates, type TransferKind, type TransferState } from './states.ts'
+
+/** Money that moves on chain. `settlement/transfers/machine.ts` explains the states. */
+export type Transfer = {
+  readonly partition: number
+  readonly id: string
+  readonly kind: TransferKind
+  /** Empty for payouts: the seller is no account. */
+  readonly accountId: string
+  /** What leaves the account or the seller. The recipient gets `amount - feeMax`. */
+  readonly amount: Usdc
+  /** The gateway's maximum fee, reserved and signed with the intent. */
+  readonly feeMax: Usdc
+  /** The fee that the gateway kept; the rest of `feeMax` was returned. Undefined until the transfer is confirmed. */
+  readonly fee: Usdc | undefined
+  /** Withdrawals: all charges up to this entry are paid on chain before the intent is submitted. */
+  readonly afterEntry: bigint
+  /** The address at the other end. */
+  readonly counterparty: string
+  /** Epoch and sequence in the nonce of the authorization. */
+  readonly epoch: number
+  readonly sequence: bigint
+  readonly state: TransferState
+  readonly reason: string | undefined
+  /** How often it was submitted. */
+  readonly attempts: number
+  readonly gatewayId: string | undefined
+  /** The signature of the intent at the gateway; set before it may have been submitted. */
+  readonly signature: Hex | undefined
+  readonly transactionHash: string | undefined
+  readonly createdAt: Date
+  readonly changedAt: Date
+  /** The window of the authorization begins here. */
+  readonly authorizedAt: Date
+  /** When all earlier charges were paid on chain. */
+  readonly readyAt: Date | undefined
+  /** When it was first submitted. */
+  readonly sentAt: Date | undefined
+}
+
+/** A transfer's next state, and what is known about it. */
+export type TransferStep = {
+  readonly state: TransferState
+  readonly reason?: string | undefined
+  readonly gatewayId?: string | undefined
+  readonly transactionHash?: string | undefined
+  /** With `confirmed`: the gateway's actual fee. Defaults to the maximum. */
+  readonly fee?: bigint | undefined
+  readonly signature?: Hex | undefined
+  readonly authorizedAt?: Date | undefined
+}
+
+type TransferRef = Pick<Transfer, 'partition' | 'accountId' | 'id'>
+
+/** `attempts` undefined: the step holds for whatever attempt. */
+export type TransferNews = TransferStep & { readonly transfer: TransferRef & { readonly attempts?: number } }
+
+/** Tries of two seconds each to record a step of a transfer whose account is locked. */
+const lockedTriesMax = 30
+
+/**
+ * Takes a transfer to its next state, and moves the account's money when it ends. False when it has ended or was submitted again
+ * meanwhile: then the caller's decision is obsolete.
+ */
+export async function advanceTransfer(
+  database: Database,
+  transfer: NonNullable<TransferNews['transfer']>,
+  step: TransferStep,
+): Promise<boolean> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return (await advanceAll(database, transfer.partition, [{ ...step, transfer }])) > 0
+    } catch (error) {
+      // The answer of the gateway must not be lost because another session has locked the account.
+      if (!isLockTimeout(error) || tries === lockedTriesMax) throw error
+    }
+  }
+}
+
+async function advanceAll(database: Database, partition: number, news: readonly TransferNews[]): Promise<number> {
+  const accounts = news.flatMap(({ transfer: { accountId } }) => (accountId === '' ? [] : [accountId]))
+  const rows = await database.queryPrepared('advance_transfers', 'select from advance_transfers($1, $2, $3)', [
+    partition,
+    plainArray([...new Set(accounts)]),
+    rowArray(
+      news.map(({ transfer, ...step }) => [
+        transfer.id,
+        transfer.attempts,
+        step.state,
+        step.reason,
+        step.gatewayId,
+        bytesOf(step.transactionHash),
+        step.fee,
+        bytesOf(step.signature),
+        step.authorizedAt?.toISOString(),
+      ]),
+    ),
+  ])
+  return rows.length
+}
+
+/** Marks a transfer as checked without progress, so that others are checked first. */
+export async function touchTransfer(
+  database: Database,
+  { partition, id, state }: Pick<Transfer, 'partition' | 'id' | 'state'>,
+): Promise<void> {
+  await database.query('update transfers set changed_at = $4 where partition = $1 and id = $2 and state = $3', [
+    partition,
+    id,
+    state,
+    await readClock(database),
+  ])
+}
+
+/** SQL: the older a transfer is, the less often it is checked, down to twice a minute. */
+const pause = `least((changed_at - created_at) / 8, interval '30 seconds')`
+
+/** Open transfers of that kind that are due for a check, those that waited longest first. */
+export async function findDueTransfers(
+  database: Database,
+  kind: TransferKind,
+  rowsMax: number,
+): Promise<readonly Transfer[]> {
+  const rows = await database.queryPrepared<TransferRow>(
+    'find_due_transfers',
+    `select ${transferColumns} from transfers
+      where state in ${openTransferStates} and kind = $1 and ${isLongerAgo('changed_at', pause)}
+      order by changed_at limit $2`,
+    [kind, rowsMax],
+  )
+  return rows.map(readTransfer)
+}
+
+export async function findTransfer(
+  database: Database,
+  { partition, id }: Pick<Transfer, 'partition' | 'id'>,
+): Promise<Transfer | undefined> {
+  const [row] = await database.query<TransferRow>(
+    `select ${transferColumns} from transfers where partition = $1 and id = $2`,
+    [partition, id],
+  )
+  return row && readTransfer(row)
+}
+
+export const transferColumns = `partition, id, kind, account_id, amount, fee_max, fee, after_entry, counterparty, epoch, sequence, state,
+  reason, attempts, gateway_id, encode(signature, 'hex') as signature, encode(tx_hash, 'hex') as tx_hash, created_at, changed_at,
+  authorized_at, ready_at, sent_at`
+
+export type TransferRow = {
+  readonly partition: number
+  readonly id: string
+  readonly kind: TransferKind
+  readonly account_id: string | null
+  readonly amount: bigint
+  readonly fee_max: bigint
+  readonly fee: bigint | null
+  readonly after_entry: bigint
+  readonly counterparty: string
+  readonly epoch: bigint | null
+  readonly sequence: bigint | null
+  readonly state: TransferState
+  readonly reason: string | null
+  readonly attempts: number
+  readonly gateway_id: string | null
+  readonly signature: string | null
+  readonly tx_hash: string | null
+  readonly created_at: Date
+  readonly changed_at: Date
+  readonly authorized_at: Date | null
+  readonly ready_at: Date | null
+  readonly sent_at: Date | null
+}
+
+export function readTransfer(row: TransferRow): Transfer {
+  return {
+    partition: row.partition,
+    id: row.id,
+    kind: row.kind,
+    accountId: row.account_id ?? '',
+    amount: fromAtomic(row.amount),
+    feeMax: fromAtomic(row.fee_max),
+    fee: row.fee === null ? undefined : fromAtomic(row.fee),
+    afterEntry: row.after_entry,
+    counterparty: row.counterparty,
+    epoch: Number(row.epoch ?? 0n),
+    sequence: row.sequence ?? 0n,
+    state: row.state,
+    reason: row.reason ?? undefined,
+    attempts: row.attempts,
+    gatewayId: row.gateway_id ?? undefined,
+    signature: row.signature === null ? undefined : `0x${row.signature}`,
+    transactionHash: row.tx_hash === null ? undefined : `0x${row.tx_hash}`,
+    createdAt: row.created_at,
+    changedAt: row.changed_at,
+    authorizedAt: row.authorized_at ?? row.created_at,
+    readyAt: row.ready_at ?? undefined,
+    sentAt: row.sent_at ?? undefined,
+  }
+}
+
+function bytesOf(hex: string | undefined): Buffer | undefined {
+  return hex === undefined ? undefined : Buffer.from(hex.slice(2), 'hex')
+}
