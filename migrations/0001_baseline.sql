@@ -691,9 +691,46 @@ create table solvency (
   single     boolean     primary key default true check (single),
   report     jsonb       not null,
   ok         boolean     not null,
-  checked_at timestamptz not null default clock_timestamp()
+  checked_at timestamptz not null default clock_timestamp(),
+  snapshot_wanted_at timestamptz
 );
 comment on table solvency is 'The last comparison of the ledger with the chain. One row.';
+comment on column solvency.snapshot_wanted_at is 'When an operator asked for a snapshot of the liabilities before the next hour.';
+
+create table liability_snapshots (
+  number    bigint      primary key,
+  taken_at  timestamptz not null,
+  root      bytea       not null check (length(root) = 32),
+  sum       bigint      not null check (sum >= 0),
+  leaves    bigint      not null check (leaves >= 0),
+  booked    bigint      not null,
+  block     bigint      not null check (block >= 0),
+  on_chain  bigint      not null check (on_chain >= 0),
+  previous  bytea       not null unique check (length(previous) = 32),
+  digest    bytea       not null unique check (length(digest) = 32),
+  signature bytea       not null check (length(signature) = 65),
+  salt_key  bytea       not null check (length(salt_key) = 32),
+  constraint liability_snapshots_booked check (sum = booked),
+  constraint liability_snapshots_number check (number = floor(extract(epoch from taken_at) / 60))
+);
+comment on table  liability_snapshots is 'What the service owed to all accounts at one instant: a tree, signed by the issuer. src/receipts/liability-tree.ts explains it. previous is unique, so the snapshots are one chain.';
+comment on column liability_snapshots.number is 'The minute, counted from 1970. After a restore no number is used twice.';
+comment on column liability_snapshots.booked is 'The same sum from the running totals of the accounts: deposited + given_back - charged - withdrawn, plus open withdrawals.';
+comment on column liability_snapshots.on_chain is 'What the gateway''s contract had for the accounts at block: their balances, and the seller''s as far as it owes them.';
+comment on column liability_snapshots.digest is 'What is signed. The next snapshot names it as previous.';
+comment on column liability_snapshots.salt_key is 'Random. The salt of a leaf is the HMAC of its account under this key.';
+
+create table liability_leaves (
+  number     bigint   not null references liability_snapshots on delete cascade,
+  part       integer  not null check (part >= 0),
+  first_salt bytea    not null,
+  hash       bytea    not null,
+  sum        bigint   not null,
+  accounts   uuid[]   not null,
+  amounts    bigint[] not null check (cardinality(amounts) = cardinality(accounts)),
+  primary key (number, part)
+);
+comment on table  liability_leaves is 'The leaves of a snapshot in the order of their salts, in parts that each are one subtree. A path needs one part, and hash and sum of the others.';
 
 create table settlement_terms (
   single     boolean     primary key default true check (single),

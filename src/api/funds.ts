@@ -14,6 +14,8 @@ import { findWithdrawal, listWithdrawals, readWithdrawalTime, WalletAccountError
 import { parse, type Usdc } from '../money/usdc.ts'
 import { fundsContracts } from '../openapi/contracts/funds.ts'
 import { unusable } from '../openapi/input-refusal.ts'
+import { writeSnapshot } from '../receipts/liability-proof.ts'
+import { findPublishedSnapshot } from '../settlement/liabilities.ts'
 import { parseAddress, zeroAddress } from '../signer/address.ts'
 import type { ChainFunds } from './chain-services.ts'
 import { confirm, createChallenge, ownerStatement } from './confirmation.ts'
@@ -128,9 +130,11 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
   })
 
   router.at(fundsContracts.getSolvency).answer(async () => {
-    const { ok, ...details } = (await chainServices.solvency?.()) ?? { ok: null }
+    const [report, snapshot] = await Promise.all([chainServices.solvency?.(), findPublishedSnapshot(database)])
+    const { ok, ...details } = report ?? { ok: null }
+    const liabilities = snapshot && writeSnapshot(snapshot)
     // Before the first check `ok` is false. `checked_at` tells this apart from a shortfall.
-    return { ok: ok ?? false, checked_at: null, block: null, ...details }
+    return { ok: ok ?? false, checked_at: null, block: null, ...details, liabilities }
   })
 }
 

@@ -1,12 +1,14 @@
 import { accountRef } from '../db/account-ref.ts'
 import { ServiceError } from '../errors.ts'
 import { fundsContracts } from '../openapi/contracts/funds.ts'
+import { writeLiabilityProof } from '../receipts/liability-proof.ts'
+import { proveLiability } from '../settlement/liabilities.ts'
 import type { Downloads } from './downloads.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
 
-/** One public receipt, or all receipts of the account as a file. */
-export function routeReceipts(router: ApiRouter, { chainServices }: ApiServices, downloads: Downloads): void {
+/** One public receipt, all receipts of the account as a file, and the proof that its balance is part of what is owed. */
+export function routeReceipts(router: ApiRouter, { chainServices, database }: ApiServices, downloads: Downloads): void {
   router.at(fundsContracts.getReceipt).answer(async ({ parameters }) => {
     const receipt = await chainServices.findReceipt?.(parameters.id)
     if (receipt === undefined) throw new NotFoundError()
@@ -23,4 +25,8 @@ export function routeReceipts(router: ApiRouter, { chainServices }: ApiServices,
     const type = 'application/x-ndjson; charset=utf-8'
     return downloads.start({ owner, outgoing }, { text, type, name: 'penny-receipts.jsonl' })
   })
+
+  router
+    .at(fundsContracts.getLiabilityProof)
+    .answer(async ({ owner, query }) => writeLiabilityProof(await proveLiability(database, owner, query.number)))
 }

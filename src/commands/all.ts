@@ -172,6 +172,12 @@ export const commands: Readonly<Record<string, Entry>> = {
     summary: 'withdraw the operator’s revenue from the gateway',
     load: async () => (await import('./payout.ts')).payoutCommand,
   },
+  liabilities: {
+    heading: 'Ledger',
+    path: 'ledger liabilities',
+    summary: 'show or take snapshots of what is owed to all accounts',
+    load: async () => (await import('./liabilities.ts')).liabilitiesCommand,
+  },
   recover: {
     heading: 'Ledger',
     path: 'ledger recover',

@@ -2,6 +2,7 @@ import { createReadStream } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { createPublicClient, http, parseAbiItem, parseEventLogs, TransactionReceiptNotFoundError } from 'viem'
 import { reasonOf } from '../errors.ts'
+import { compareSnapshots, proofObject, readLiabilityProof, verifyLiabilityProof } from '../receipts/liability-proof.ts'
 import { type BatchedPayment, needsTransfer, type SignedPayment, whyNoTransfer } from '../receipts/payment.ts'
 import { InvalidReceiptError } from '../receipts/read-fields.ts'
 import { lineLengthMax } from '../receipts/read-lines.ts'
@@ -14,23 +15,32 @@ import { receiptCrypto } from '../signer/receipt-crypto.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { createCounter } from './counter.ts'
 
+const filesMax = 64
+
 export const verifyCommand: Command = {
   usage: [
     [
       'penny verify FILE',
       'Check hashes, amounts, signatures and the proofs up to the batch, without network. Exit code 0 if FILE is valid, 1 if it is invalid or not signed yet',
     ],
+    [
+      'penny verify FILE…',
+      'The same for proofs of liabilities. With several: also that no two of them are of different trees of one time',
+    ],
     ['--issuer 0x…', 'Also check that this issuer signed it'],
     ['--rpc URL', 'Also check that the payments are on chain, at this node'],
   ],
   options: { rpc: { type: 'string' }, issuer: { type: 'string' } },
-  wordsMax: 1,
-  async run({ words: [file], options, output }) {
+  wordsMax: filesMax,
+  async run({ words: [file, ...others], options, output }) {
     if (file === undefined) throw new CommandError('Which file? penny verify receipt.json', 2)
     const trust = { issuer: readIssuer(options.issuer), onChain: readChain(options.rpc) }
     try {
+      if (others.length > 0) return print(output, await checkProofs([file, ...others], trust))
       if (await isBundle(file)) return print(output, await checkBundle(file, trust))
-      return print(output, await checkReceipt(await readDocument(file), trust))
+      const document = await readDocument(file)
+      const isProof = (document as { object?: unknown } | null)?.object === proofObject
+      return print(output, isProof ? await checkProofs([file], trust) : await checkReceipt(document, trust))
     } catch (error) {
       if (error instanceof InvalidReceiptError) throw new CommandError(error.message)
       throw error
@@ -206,6 +216,26 @@ async function checkChain({ domain, payment }: Receipt, onChain: PaymentOnChain)
   const problem = await onChain({ ...payment, batch }, domain)
   const detail = problem ?? `Transaction ${batch.txHash} settled payment ${number} in batch ${batch.id}.`
   return { name: 'chain', ok: problem === undefined, pending: false, detail }
+}
+
+/** Proofs of liabilities. With several, customers compare what the service has shown to each of them. */
+async function checkProofs(files: readonly string[], { issuer, onChain }: Trust): Promise<Verdict> {
+  if (onChain !== undefined)
+    throw new CommandError('A snapshot of liabilities is signed and not on chain. Leave out --rpc.', 2)
+  const documents = await Promise.all(files.map(readDocument))
+  const proofs = documents.map(readLiabilityProof)
+  const checks: Check[] = (
+    await Promise.all(documents.map((document) => verifyLiabilityProof(document, receiptCrypto)))
+  ).flat()
+  if (issuer !== undefined) checks.push(...proofs.map(({ snapshot }) => checkIssuer(snapshot.issuer, issuer)))
+  if (files.length > 1) checks.push(compareSnapshots(proofs, receiptCrypto.keccak256))
+  const ok = checks.every((check) => check.ok)
+  const valid = `${ok && files.length > 1 ? 'The proofs are' : 'The proof is'} valid. Compare the account and the amount with your own: only you know them.`
+  return {
+    ok,
+    checks,
+    summary: ok ? `${valid}${issuer === undefined ? '\nNot checked: the issuer (--issuer).' : ''}` : 'NOT valid.',
+  }
 }
 
 async function checkBundle(file: string, { issuer, onChain }: Trust): Promise<Verdict> {

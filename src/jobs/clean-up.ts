@@ -4,6 +4,7 @@ import { deleteOldLogRows } from '../db/account-log.ts'
 import type { Database } from '../db/database.ts'
 import { deleteExpiredSignIns } from '../identity/sessions.ts'
 import { deleteOldEvents } from '../ledger/events.ts'
+import { deleteOldSnapshots } from '../ledger/liabilities.ts'
 import { deleteOldReplays } from '../ledger/replays.ts'
 import { createRequestMonths, deleteOldRefusals } from '../ledger/requests.ts'
 import { deleteOldDeliveries } from '../webhooks/deliveries.ts'
@@ -27,4 +28,5 @@ export async function cleanUp(
   await deleteOldDeliveries(database).catch(onError)
   await deleteOldLogRows(database).catch(onError)
   await deleteOldAlerts(database).catch(onError)
+  await deleteOldSnapshots(database).catch(onError)
 }

@@ -26,6 +26,7 @@ import {
   watchDeposits,
 } from '../settlement/deposits.ts'
 import { createGatewayClient } from '../settlement/gateway-client.ts'
+import { takeDueSnapshot } from '../settlement/liabilities.ts'
 import { publishTerms } from '../settlement/published-terms.ts'
 import { refillGas } from '../settlement/refill-gas.ts'
 import { rootRecovered, submitPayments } from '../settlement/submit.ts'
@@ -82,6 +83,8 @@ const nodesMs = 15_000
 const feeMs = 60_000
 const totalsMs = 5 * 60_000
 const solvencyMs = 10_000
+/** How soon a snapshot of the liabilities is taken when it is due. */
+const snapshotMs = 5_000
 const retryLockMs = 500
 const retryEpochMs = 10_000
 /** A payment is checked after the gateway had time to batch it. */
@@ -246,6 +249,11 @@ function settle(settings: SettleSettings, database: Database, access: ChainAcces
     solvencyMs,
     () => watchSolvency({ ...parts, seller: terms.seller, recheckMs }),
     logError('the ledger could not be compared with the chain'),
+  )
+  every(
+    snapshotMs,
+    () => takeDueSnapshot({ ...parts, issuer: settings.issuer }),
+    logError('the snapshot of the liabilities could not be taken'),
   )
   const fee = every(
     feeMs,

@@ -34,7 +34,8 @@ const corruptions: Readonly<Record<string, string>> = {
 const onlyInFull = ['I8', 'I9', 'I11']
 
 test('every invariant has a corruption that shows', () => {
-  assert.deepEqual(Object.keys(corruptions), invariants)
+  // I13 is of snapshots, not of accounts: src/settlement/liabilities.test.ts.
+  assert.deepEqual([...Object.keys(corruptions), 'I13'], invariants)
 })
 
 for (const [invariant, corruption] of Object.entries(corruptions)) {

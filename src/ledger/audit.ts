@@ -201,6 +201,19 @@ const checks: Readonly<Record<string, Check>> = {
             or a.transfers <> p.count + w.refunds)`,
     recent: null,
   },
+  // I13: a snapshot of the liabilities adds up to what the ledger's running totals said at that time. The leaves of the latest are read.
+  I13: {
+    all: `
+    select s.number::text as subject, format('sum %s, leaves %s; parts %s; accounts %s, amounts %s; running totals %s', s.sum, s.leaves, p.sum,
+                                             p.leaves, p.amounts, s.booked) as detail
+      from liability_snapshots s
+      left join lateral (select sum(x.sum) as sum, sum(cardinality(x.accounts)) as leaves,
+                                sum((select sum(y) from unnest(x.amounts) y)) as amounts
+                           from liability_leaves x where x.number = s.number
+                            and x.number = (select max(z.number) from liability_snapshots z)) p on p.sum is not null
+     where $1::uuid[] is null and (s.sum <> s.booked or (s.sum, s.leaves) <> (p.amounts, p.leaves) or s.sum <> p.sum)`,
+    recent: null,
+  },
 }
 
 /** A check of single requests: the continuous audit reads only the latest, the full one all that are not sealed. */

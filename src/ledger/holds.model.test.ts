@@ -18,8 +18,10 @@ import {
   expectEnd,
   expectExtension,
   expectPlace,
+  held,
   type Model,
   newModel,
+  openWithdrawals,
   rules,
 } from '../../test/support/ledger-model.ts'
 import {
@@ -41,6 +43,7 @@ import { setUnsettledCap } from './accounts.ts'
 import { findViolations } from './audit.ts'
 import { assignAddress } from './deposit-addresses.ts'
 import { creditDeposit } from './deposits.ts'
+import { readLiabilities } from './liabilities.ts'
 import { endLease, renewLease } from './nodes.ts'
 import { setWithdrawalFeeMax } from './withdrawals.ts'
 
@@ -226,6 +229,18 @@ const holdSteps = [
   crash,
 ]
 
+/** Whatever is open: the account is owed what the model says, and the balances of all add up to the running totals. */
+async function compareLiability(model: Model, { database, payer }: Real): Promise<void> {
+  const { accounts, amounts, booked } = await readLiabilities(database)
+  const waiting = openWithdrawals(model).reduce((sum, { amount }) => sum + amount, 0n)
+  const owed = model.gateway + model.credit + held(model) + waiting
+  assert.equal(amounts[accounts.indexOf(payer.accountId)] ?? 0n, owed)
+  assert.equal(
+    amounts.reduce((sum, amount) => sum + amount, 0n),
+    booked,
+  )
+}
+
 /** One lane's share of the steps, and no fewer. */
 async function walk(laneSeed: number, onRun: (steps: number) => void): Promise<void> {
   const { database } = ledger
@@ -247,6 +262,7 @@ async function walk(laneSeed: number, onRun: (steps: number) => void): Promise<v
     const taken = [...all].length
     left -= taken
     onRun(taken)
+    await compareLiability(model, real)
     await voidAll(model, real)
     await settleAll(model, real)
     await compareAccount(model, real)

@@ -53,7 +53,8 @@ export type EntryKind = (typeof entryKinds)[number]
 //     2+n  prices
 //
 // The hash of an entry is keccak256(0x00 ‖ domain separator ‖ encoding). The domain separator is the EIP-712 one of the payment's
-// signature. First bytes keep the hashes apart: 0x00 an entry, 0x01 a node of the tree, 0x02 its root, 0x19 a signed message.
+// signature. First bytes keep the hashes apart: 0x00 an entry, 0x01 a node of the tree, 0x02 its root, 0x03 and 0x04
+// a leaf and a node of the liabilities, 0x19 a signed message.
 
 const encodingVersion = 2
 const entryTag = 0x00
@@ -65,7 +66,7 @@ export const uint64Max = 2n ** 64n - 1n
 export const int64Max = 2n ** 63n - 1n
 export const int64Min = -(2n ** 63n)
 /** The last instant of JavaScript's `Date`. */
-const instantMax = 8_640_000_000_000_000n
+export const instantMax = 8_640_000_000_000_000n
 
 /** In the order of the encoding, with the names that documents use. */
 export const integerFields = [

@@ -1,6 +1,6 @@
 import type { Keccak256 } from './crypto.ts'
 import { type Hex, zeroHash } from './hex.ts'
-import { domainSeparator, hashText, hashWords, type ReceiptDomain } from './typed-data.ts'
+import { hashText, hashWords, type ReceiptDomain, signedDigest } from './typed-data.ts'
 
 /** One payment on chain for consecutive entries of an account. */
 export type ReceiptPayment = {
@@ -75,11 +75,7 @@ export function paymentDigest(
   domain: ReceiptDomain,
   keccak256: Keccak256,
 ): Uint8Array {
-  const message = new Uint8Array(66)
-  message.set([0x19, 0x01])
-  message.set(domainSeparator(domain, keccak256), 2)
-  message.set(paymentStructHash(payment, keccak256), 34)
-  return keccak256(message)
+  return signedDigest(paymentStructHash(payment, keccak256), domain, keccak256)
 }
 
 // Half of the curve's order. Above it every signature has a second form, and only one of the two may count.

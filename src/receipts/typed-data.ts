@@ -1,14 +1,13 @@
 import type { Keccak256 } from './crypto.ts'
 import { type Hex, writeHex } from './hex.ts'
 
-// EIP-712 for the one structure that the issuer signs. `src/signer/typed-data.ts` does the same with Node's buffers; this file
-// also runs in browsers.
+// EIP-712 for the two structures that the issuer signs: payments and snapshots of liabilities. `src/signer/typed-data.ts` does the same
+// with Node's buffers; this file also runs in browsers.
 
 /** Which service a receipt belongs to. A receipt of the sandbox must never pass for one of production. */
 export type ReceiptDomain = { readonly chainId: bigint; readonly gatewayWallet: Hex }
 
-export const domainName = 'PennyReceipt'
-export const domainVersion = '2'
+const receipts = { name: 'PennyReceipt', version: '2' }
 
 const domainType = 'EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)'
 const wordBytes = 32
@@ -16,9 +15,28 @@ const wordBytes = 32
 /** A hash, an address, or an integer; negative integers are written in two's complement. */
 export type Word = Uint8Array | Hex | bigint
 
-export function domainSeparator({ chainId, gatewayWallet }: ReceiptDomain, keccak256: Keccak256): Uint8Array {
-  const [type, name, version] = [domainType, domainName, domainVersion].map((text) => hashText(text, keccak256))
-  return hashWords([type!, name!, version!, chainId, gatewayWallet], keccak256)
+export function domainSeparator(
+  { chainId, gatewayWallet }: ReceiptDomain,
+  keccak256: Keccak256,
+  signedAs = receipts,
+): Uint8Array {
+  const { name, version } = signedAs
+  const [type, ...names] = [domainType, name, version].map((text) => hashText(text, keccak256))
+  return hashWords([type!, ...names, chainId, gatewayWallet], keccak256)
+}
+
+/** What is signed of a structure: its hash under a domain. */
+export function signedDigest(
+  structHash: Uint8Array,
+  domain: ReceiptDomain,
+  keccak256: Keccak256,
+  signedAs = receipts,
+): Uint8Array {
+  const message = new Uint8Array(66)
+  message.set([0x19, 0x01])
+  message.set(domainSeparator(domain, keccak256, signedAs), 2)
+  message.set(structHash, 34)
+  return keccak256(message)
 }
 
 export function hashText(text: string, keccak256: Keccak256): Uint8Array {

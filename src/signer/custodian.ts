@@ -4,6 +4,7 @@ import type { OwnerRegister } from './owner-register.ts'
 import { signDigest } from './secp256k1.ts'
 import { isOfSeller, type SigningPolicy } from './signing-policy.ts'
 import {
+  type LiabilitiesRequest,
   type OwnerRequest,
   type PayoutRequest,
   parseRequest,
@@ -81,6 +82,8 @@ export class Custodian {
         return this.#payOut(request)
       case 'receipt':
         return this.#signReceipt(request)
+      case 'liabilities':
+        return this.#signLiabilities(request)
       case 'address':
         return { address: this.#options.keys.ofAccount(request.account).address }
       case 'owner':
@@ -116,6 +119,11 @@ export class Custodian {
   #signReceipt({ structHash }: ReceiptRequest): SigningAnswer {
     const { keys, policy } = this.#options
     return { signature: signDigest(policy.receipt(structHash), keys.ofRole('issuer').privateKey) }
+  }
+
+  #signLiabilities({ snapshot }: LiabilitiesRequest): SigningAnswer {
+    const { keys, policy, now } = this.#options
+    return { signature: signDigest(policy.liabilities(snapshot, now()), keys.ofRole('issuer').privateKey) }
   }
 
   #registerOwner({ account, owner, immediate }: OwnerRequest): SigningAnswer {

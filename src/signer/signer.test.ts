@@ -11,6 +11,10 @@ import {
   transferRequest,
   withdrawalRequest,
 } from '../../test/support/signing.ts'
+import { type Hex, toHex, zeroHash } from '../receipts/hex.ts'
+import { type Snapshot, snapshotDigest } from '../receipts/liability-proof.ts'
+import { keccak256 } from './keccak.ts'
+import { recoverAddress } from './secp256k1.ts'
 import { type AskSigner, askCustodian, createSigner } from './signer.ts'
 import { SignerFaultError, SignerUnavailableError } from './signer-line.ts'
 import { type SigningAnswer, SigningRefusedError } from './signing-request.ts'
@@ -34,6 +38,37 @@ test('every operation is signed, and a refused one does not affect the others of
   assert.equal((await signer.registerOwner(account, ownerAddress, true)).address, ownerAddress)
   assert.match(await signer.sign(withdrawalRequest(account, randomUUID())), /^0x[0-9a-f]{130}$/)
   await assert.rejects(signer.sign(withdrawalRequest(other, randomUUID())), SigningRefusedError)
+})
+
+test('a snapshot of the liabilities is signed for its own minute, and never a second tree of one minute', async (t) => {
+  const custodian = createCustodian(t)
+  const signer = createSigner({ ask: askCustodian(custodian), onFault: assert.ifError })
+  const refuses = (changes: Partial<Snapshot>, reason = 'wrong_snapshot') =>
+    assert.rejects(
+      signer.signLiabilities({ ...snapshot, ...changes }),
+      { reason },
+      JSON.stringify(Object.keys(changes)),
+    )
+  const time = BigInt(Date.now())
+  const number = time / 60_000n
+  const root: Hex = `0x${'11'.repeat(32)}`
+  const snapshot = { number, time, root, sum: 10n, leaves: 1n, previous: zeroHash, block: 1n, onChain: 10n }
+  await refuses({ number: number - 1n })
+  await refuses({ time: time - 700_000n, number: (time - 700_000n) / 60_000n })
+  await refuses({ time: time + 700_000n, number: (time + 700_000n) / 60_000n })
+  await refuses({ sum: 2n ** 96n + 1n }, 'value_out_of_range')
+  await refuses({ sum: -1n }, 'malformed')
+  await refuses({ root: '0x11' }, 'malformed')
+  const signature = await signer.signLiabilities(snapshot)
+  assert.equal(await signer.signLiabilities(snapshot), signature)
+  await refuses({ root: `0x${'22'.repeat(32)}` })
+  await refuses({ sum: 9n })
+  await refuses({ time: time - 60_000n, number: number - 1n })
+  assert.match(await signer.signLiabilities({ ...snapshot, time: time + 60_000n, number: number + 1n }), /^0x/)
+  // The key is that of receipts. Under their domain, the same structure has another digest.
+  const digest = snapshotDigest(snapshot, { ...terms, chainId: BigInt(terms.chainId) }, keccak256)
+  assert.equal(recoverAddress(digest, signature), keys.ofRole('issuer').address)
+  assert.notEqual(await signer.signReceipt(toHex(digest)), signature)
 })
 
 // A signer with wrong keys or broken memory must not be able to make us submit its answers.

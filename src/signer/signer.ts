@@ -1,4 +1,5 @@
 import type { Hex } from '../receipts/hex.ts'
+import type { Snapshot } from '../receipts/liability-proof.ts'
 import { type Address, parseAddress } from './address.ts'
 import type { Custodian } from './custodian.ts'
 import { recoverAddress } from './secp256k1.ts'
@@ -28,6 +29,8 @@ export type Signer = {
   signEach(batch: readonly SignatureRequest[]): Promise<readonly SigningOutcome[]>
   /** Signs with the issuer's key, under the receipts' domain. */
   signReceipt(structHash: Hex): Promise<Hex>
+  /** Signs with the issuer's key, under the domain of liabilities. The caller verifies the signature: it knows the issuer. */
+  signLiabilities(snapshot: Snapshot): Promise<Hex>
   /** Registers where the account's withdrawals may go; the result says from when on. `immediate` is explained at `OwnerRequest`. */
   registerOwner(account: string, owner: Address, immediate: boolean): Promise<RegisteredOwner>
 }
@@ -101,6 +104,8 @@ export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): S
     signEach: (batch) =>
       Promise.all(batch.map((request) => sign(request).then((signature) => ({ signature }), toRefusal))),
     signReceipt: (structHash) => askFor({ operation: 'receipt', structHash }, (answer) => field(answer, 'signature')),
+    signLiabilities: (snapshot) =>
+      askFor({ operation: 'liabilities', snapshot }, (answer) => field(answer, 'signature')),
     registerOwner: (account, owner, immediate) =>
       askFor({ operation: 'owner', account, owner, immediate }, (answer) => readOwner(field(answer, 'owner'), owner)),
   }

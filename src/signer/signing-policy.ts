@@ -1,6 +1,9 @@
 import { walletAccountId } from '../db/derived-id.ts'
-import type { Hex } from '../receipts/hex.ts'
+import { type Hex, toHex } from '../receipts/hex.ts'
+import { type Snapshot, snapshotDigest, snapshotNumber } from '../receipts/liability-proof.ts'
+import { sumMax } from '../receipts/liability-tree.ts'
 import { type Address, zeroAddress } from './address.ts'
+import { keccak256 } from './keccak.ts'
 import { nonceOf, saltOf, type TransferOperation } from './nonce.ts'
 import {
   type PayoutRequest,
@@ -56,6 +59,7 @@ export class SigningPolicy {
   readonly #payoutAddress: Address | undefined
   readonly #relayer: Address
   readonly #rules: Readonly<Record<TransferOperation, TransferRule>>
+  #latestSnapshot: { readonly number: bigint; readonly digest: Hex } | undefined
 
   constructor({ terms, limits, payoutAddress, relayer }: PolicyOptions) {
     this.#terms = terms
@@ -119,6 +123,26 @@ export class SigningPolicy {
 
   receipt(structHash: Hex): Buffer {
     return digest(receiptDomain(this.#terms), Buffer.from(structHash.slice(2), 'hex'))
+  }
+
+  /**
+   * A second tree of one number is never signed while this process runs; and a number is the current minute, so that a signer that was
+   * restarted can repeat only the latest ones.
+   */
+  liabilities(snapshot: Snapshot, nowMs: number): Buffer {
+    const { number, time, sum, onChain } = snapshot
+    requireEqual('wrong_snapshot', 'number', number, snapshotNumber(time))
+    if (Math.abs(Number(time) - nowMs) > clockSkewSecondsMax * 1000)
+      throw new SigningRefusedError('wrong_snapshot', `time is ${time}; it is ${nowMs}`)
+    if (sum > sumMax || onChain > sumMax)
+      throw new SigningRefusedError('value_out_of_range', `sum is ${sum}, on chain ${onChain}; the limit is ${sumMax}`)
+    const bytes = snapshotDigest(snapshot, { ...this.#terms, chainId: BigInt(this.#terms.chainId) }, keccak256)
+    const latest = this.#latestSnapshot
+    const digest = toHex(bytes)
+    if (latest !== undefined && number <= latest.number && digest !== latest.digest)
+      throw new SigningRefusedError('wrong_snapshot', `snapshot ${latest.number} was signed; ${number} is not after it`)
+    this.#latestSnapshot = { number, digest }
+    return Buffer.from(bytes)
   }
 
   /** Refuses addresses at which money would be lost, or would come back to the service. */

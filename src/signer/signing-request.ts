@@ -1,4 +1,5 @@
 import type { Hex } from '../receipts/hex.ts'
+import type { Snapshot } from '../receipts/liability-proof.ts'
 import type { Address } from './address.ts'
 import { epochMax, sequenceMax, type TransferOperation } from './nonce.ts'
 import type { BurnIntent, TransferMessage } from './typed-data.ts'
@@ -11,6 +12,7 @@ export type SigningRequest =
   | WithdrawalRequest
   | PayoutRequest
   | ReceiptRequest
+  | LiabilitiesRequest
   | AddressRequest
   | OwnerRequest
 
@@ -52,6 +54,9 @@ export type PayoutRequest = {
  */
 export type ReceiptRequest = { readonly operation: 'receipt'; readonly structHash: Hex }
 
+/** Signs what the service owes at one instant, under a domain of its own. The signer never signs two of one number while it runs. */
+export type LiabilitiesRequest = { readonly operation: 'liabilities'; readonly snapshot: Snapshot }
+
 export type AddressRequest = { readonly operation: 'address'; readonly account: string }
 
 /** Registers where an account's withdrawals may go. */
@@ -90,6 +95,7 @@ export const refusalReasons = [
   'wrong_nonce',
   'wrong_window',
   'wrong_intent',
+  'wrong_snapshot',
   'value_out_of_range',
   'fee_above_cap',
   'hour_cap',
@@ -129,6 +135,10 @@ export function parseRequest(value: unknown): SigningRequest {
       const fields = only(value, ['operation', 'structHash'])
       return { operation, structHash: bytes32(fields, 'structHash') }
     }
+    case 'liabilities': {
+      const { snapshot } = only(value, ['operation', 'snapshot'])
+      return { operation, snapshot: parseSnapshot(snapshot) }
+    }
     case 'payout': {
       const fields = only(value, ['operation', 'payout', 'intent'])
       return { operation, payout: uuid(fields, 'payout'), intent: parseIntent(fields.intent) }
@@ -166,6 +176,16 @@ function parseTransfer(operation: TransferOperation, value: unknown): TransferRe
   }
 }
 
+function parseSnapshot(value: unknown): Snapshot {
+  const fields = only(value, ['root', 'previous', ...snapshotIntegers])
+  const integers = Object.fromEntries(snapshotIntegers.map((name) => [name, decimal(fields, name, uint256Max)]))
+  return {
+    ...(integers as Record<(typeof snapshotIntegers)[number], bigint>),
+    root: bytes32(fields, 'root'),
+    previous: bytes32(fields, 'previous'),
+  }
+}
+
 function parseIntent(value: unknown): BurnIntent {
   const intent = only(value, ['maxBlockHeight', 'maxFee', 'spec'])
   const spec = only(intent.spec, ['version', 'sourceDomain', 'destinationDomain', ...specWords, 'value', 'hookData'])
@@ -188,6 +208,8 @@ function parseIntent(value: unknown): BurnIntent {
 const uint32Max = 2 ** 32 - 1
 const uint256Max = 2n ** 256n - 1n
 const decimalDigitsMax = 78
+
+const snapshotIntegers = ['number', 'time', 'sum', 'leaves', 'block', 'onChain'] as const
 
 const specWords = [
   'sourceContract',

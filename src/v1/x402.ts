@@ -25,6 +25,8 @@ import { max, min, parse, type Usdc, zero } from '../money/usdc.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
 import { x402Contracts } from '../openapi/contracts/x402.ts'
 import { refusalOf } from '../openapi/input-refusal.ts'
+import { writeLiabilityProof } from '../receipts/liability-proof.ts'
+import { proveLiability } from '../settlement/liabilities.ts'
 import { PaidHolds, type PaidHoldsParts, type PresentedPayment } from '../x402/paid-holds.ts'
 import { WalletRequiredError } from '../x402/payment-required.ts'
 import { readPayment } from '../x402/read-payment.ts'
@@ -85,7 +87,7 @@ export async function createPaidCompletion(
 /** The other paths of a wallet. */
 export function routeX402(app: Hono<HonoBindings>, services: X402Services): void {
   const { lookUps, models, admission, bodyLimits, unpaid, withdrawalMin } = services
-  const { createPaidQuote, getWalletBalance, createRefund } = x402Contracts
+  const { createPaidQuote, getWalletBalance, getWalletLiabilityProof, createRefund } = x402Contracts
 
   app.post(createPaidQuote.path, async ({ env: { incoming, outgoing }, json }) =>
     duringFree({ incoming, outgoing }, async ({ wallet, limited: { accountId: account } }) => {
@@ -125,6 +127,16 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
         }),
         refunds: refunds.map(renderRefund),
       } satisfies AnswerOf<typeof getWalletBalance>)
+    }),
+  )
+
+  app.get(getWalletLiabilityProof.path, async ({ env: { incoming, outgoing }, json, header, req }) =>
+    asWallet(getWalletLiabilityProof, { incoming, outgoing }, async (wallet) => {
+      header('cache-control', 'no-store')
+      const query = getWalletLiabilityProof.query.safeParse(req.query())
+      if (!query.success) throw refusalOf(query.error, req.query())
+      const proof = await proveLiability(lookUps, wallet, query.data.number)
+      return json(writeLiabilityProof(proof) satisfies AnswerOf<typeof getWalletLiabilityProof>)
     }),
   )
 

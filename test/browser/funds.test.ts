@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import type { Page } from 'playwright-core'
+import { accountId, issuer, leafNode, publish } from '../support/liabilities.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { atOverview, availableBalance, createKey, openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 import { installWallet } from './wallet.ts'
@@ -243,6 +244,39 @@ test('a reset creates an empty account with fresh test money, and leaves the pre
   await page.getByRole('button', { name: 'Sign in with a passkey' }).click()
   await atOverview(page)
   assert.equal((await accountOf(page)).id, begun.id, 'the same passkey opens the new one')
+})
+
+test('the balance of an account is proven in its browser, and a proof that does not fit is named', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page)
+  const { id } = await accountOf(page)
+  const leaves = [leafNode(accountId(1), 5_000_000n), leafNode(id, 23_980_000n), leafNode(accountId(2), 1_000_000n)]
+  const honest = publish(leaves).proveTo(id, 23_980_000n, 1)
+  const show = async (proof: object, published = honest.snapshot) => {
+    const solvency = { ok: true, checked_at: new Date().toISOString(), block: '100', issuer, liabilities: published }
+    await page.route('**/api/solvency', (route) => route.fulfill({ json: solvency }))
+    await page.route('**/api/liabilities/proof*', (route) => route.fulfill({ json: proof }))
+    await page.goto(`${dashboard.origin}/funds`)
+    const line = page.getByTestId('liability')
+    await line.waitFor()
+    const text = await line.innerText()
+    await page.unrouteAll()
+    return text
+  }
+  const proven = await show(honest)
+  assert.match(proven, /Balance proven/)
+  assert.match(proven, /Your balance of \$23\.98 is leaf 2 of 3 in the snapshot of .*; the sum of \$29\.98 is covered by \$29\.98 on chain/)
+  assert.match(proven, /Download the proof/)
+  assert.match(await show({ ...honest, leaf: null, path: [] }), /owes this account nothing/)
+
+  const lower = publish(leaves.with(1, leafNode(id, 1n))).proveTo(id, 23_980_000n, 1)
+  assert.match(await show(lower, lower.snapshot), /is not valid\. The path leads to the root/)
+  const others = publish([leafNode(accountId(1), 5n)]).proveTo(accountId(1), 5n, 0)
+  assert.match(await show(others, others.snapshot), /is not valid\. It is of account/)
+  const another = publish(leaves, { onChain: 7n }).proveTo(id, 23_980_000n, 1)
+  assert.match(await show(another), /is not valid\. Snapshot \d+ is not the one that is published/)
+  const shortOf = publish(leaves, { onChain: 7_000_000n }).proveTo(id, 23_980_000n, 1)
+  assert.match(await show(shortOf, shortOf.snapshot), /the sum of \$29\.98 is more than the \$7\.00 on chain/)
 })
 
 function accountOf(page: Page): Promise<{ id: string; name: string }> {

@@ -234,6 +234,7 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/deposit-addresses.ts': [2, 'jobs: all addresses, and accounts that want one'],
   'ledger/deposits.ts': [2, 'jobs: what each address may have, and the first block'],
   'ledger/ledger-numbers.ts': [5, 'metrics'],
+  'ledger/liabilities.ts': [1, 'job: what is owed to all accounts'],
   'ledger/lost-x402.ts': [2, 'a command for operators: which transfers of the gateway are known'],
   'ledger/epoch.ts': [1, 'whether any payment is under way, at the start'],
   'ledger/nodes.ts': [4, 'jobs: holds of nodes that died, and holds of this node that it does not serve'],

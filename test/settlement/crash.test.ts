@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { findViolations } from '../../src/ledger/audit.ts'
+import { readLiabilities } from '../../src/ledger/liabilities.ts'
 import { findPayout } from '../../src/ledger/payouts.ts'
 import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
 import { parse } from '../../src/money/usdc.ts'
@@ -113,6 +114,11 @@ async function assertExact(money: MoneyService, account: MoneyAccount): Promise<
   assert.equal(await gatewayOf(money, account.address), (await accountNow(money, account)).spendable)
   assert.equal(await usdcOf(money, account.address), 0n)
   assert.deepEqual(await findViolations(database), [])
+  const { amounts, booked } = await readLiabilities(database)
+  assert.equal(
+    amounts.reduce((sum, amount) => sum + amount, 0n),
+    booked,
+  )
   const chain = await openChain(chainOptions(money.money))
   const report = await checkSolvency({ database, chain, seller: money.money.terms.seller })
   assert.ok(isSolvent(report), JSON.stringify(report))

@@ -3,7 +3,7 @@ import { statementKinds } from '../../ledger/statement.ts'
 import { depositStates, withdrawalStates } from '../../ledger/states.ts'
 import { contract } from '../contract.ts'
 import { address, amount, count, hash, instant, list, milliseconds, money, page, requestId, uuid } from '../shapes.ts'
-import { receipt, receiptsLine } from './receipt.ts'
+import { liabilityProof, receipt, receiptsLine, snapshot, snapshotQuery } from './receipt.ts'
 import { account, challenge, confirmation, session, signingWallet } from './sign-in.ts'
 
 export const balance = z
@@ -341,6 +341,18 @@ export const fundsContracts = {
     linesAs: 'application/x-ndjson',
     answer: receiptsLine,
   }),
+  getLiabilityProof: contract({
+    operation: 'getLiabilityProof',
+    method: 'GET',
+    path: '/api/liabilities/proof',
+    summary: 'Prove that the balance of the account is part of the sum that the service says it owes',
+    access: 'key or session',
+    role: 'viewer',
+    scope: 'usage:read',
+    isHeavy: true,
+    query: snapshotQuery,
+    answer: liabilityProof,
+  }),
   getSolvency: contract({
     operation: 'getSolvency',
     method: 'GET',
@@ -353,6 +365,10 @@ export const fundsContracts = {
         checked_at: instant.nullable(),
         block: z.string().nullable(),
         ...solvencySums,
+        liabilities: snapshot.optional().meta({
+          description:
+            'The latest signed snapshot of what is owed. Absent before the first. Each customer can prove that their balance is part of it',
+        }),
       })
       .meta({ id: 'Solvency' }),
   }),

@@ -1,7 +1,8 @@
 import { z } from 'zod'
 import { entryKinds, integerFields, textFields } from '../../receipts/entry.ts'
+import { proofObject, proofVersion } from '../../receipts/liability-proof.ts'
 import { receiptVersion } from '../../receipts/receipt.ts'
-import { address, hash, requestId } from '../shapes.ts'
+import { address, hash, requestId, uuid } from '../shapes.ts'
 
 // Receipts as JSON: `src/receipts/` writes and reads them. Numbers are text.
 
@@ -77,3 +78,56 @@ export const receiptsLine = z
     description:
       'The first line is the header (`receipts`). Each `payment` is followed by its entries; unpaid entries come last. A file without `end` was cut off',
   })
+
+const about = (description: string) => integer.meta({ description })
+
+/** What the service owes to all accounts at one instant. */
+export const snapshot = z
+  .object({
+    number: about('The minute in which it was taken, counted from 1970'),
+    time_ms: about('Milliseconds since 1970'),
+    root: hash.meta({ description: 'The root of the tree over all leaves' }),
+    sum_atomic: about('The sum of all leaves: what is owed, in atomic USDC'),
+    leaves: about('The number of accounts that are owed something'),
+    previous: hash.meta({ description: 'The EIP-712 digest of the snapshot before it; zeros for the first' }),
+    block: about('The block of the comparison with the chain'),
+    on_chain_atomic: about(
+      'What the gateway’s contract had at that block: the balances of the accounts, and the seller’s as far as it owes accounts',
+    ),
+    issuer: address,
+    signature: z.string().meta({ description: 'Of the issuer, EIP-712, in hex' }),
+  })
+  .meta({ id: 'LiabilitySnapshot' })
+
+/** Selects a snapshot. */
+export const snapshotQuery = z.object({
+  number: z
+    .string()
+    .regex(/^\d{1,15}$/, 'must be the number of a snapshot')
+    .optional()
+    .meta({
+      description: 'Default: the latest. All are kept for 48 hours, the first of each day for 400 days',
+      examples: ['29391840'],
+    }),
+})
+
+export const liabilityProof = z
+  .object({
+    object: z.literal(proofObject),
+    version: z.literal(proofVersion),
+    domain,
+    snapshot,
+    leaf: z
+      .object({
+        account: uuid,
+        amount_atomic: about('What the account was owed: available, held, and withdrawals that were not paid yet'),
+        salt: hash,
+        place: about('Its place among the leaves, from 0'),
+      })
+      .nullable()
+      .meta({ description: 'Null: the snapshot says that the account was owed nothing' }),
+    path: z
+      .array(z.object({ hash, sum_atomic: integer }))
+      .meta({ description: 'Hash and sum of each sibling, from the leaf up to the root' }),
+  })
+  .meta({ id: 'LiabilityProof', description: 'For `penny verify`. docs/operations/liabilities.md describes the tree' })

@@ -3,6 +3,7 @@ import { withdrawalStates } from '../../ledger/states.ts'
 import { contract } from '../contract.ts'
 import { amount, count, instant, money, uuid } from '../shapes.ts'
 import { chatBody, completing, modelList, question } from './chat.ts'
+import { liabilityProof, snapshotQuery } from './receipt.ts'
 
 const refund = z
   .object({
@@ -69,6 +70,15 @@ export const x402Contracts = {
         refunds: z.array(refund),
       })
       .meta({ id: 'X402Balance' }),
+  }),
+  getWalletLiabilityProof: contract({
+    operation: 'getWalletLiabilityProof',
+    method: 'GET',
+    path: '/x402/v1/liabilities/proof',
+    summary: 'Prove that the credit of a wallet that signed in is part of the sum that the service says it owes',
+    access: 'wallet',
+    query: snapshotQuery,
+    answer: liabilityProof,
   }),
   createRefund: contract({
     operation: 'createRefund',

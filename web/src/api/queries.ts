@@ -208,6 +208,15 @@ export const solvencyQuery = queryOptions({
   refetchInterval: 15_000,
 })
 
+/** A snapshot never changes. */
+export function liabilityProofQuery(accountId: string, number: string) {
+  return queryOptions({
+    queryKey: ['liabilities', accountId, number],
+    queryFn: () => call('getLiabilityProof', { query: { number } }),
+    staleTime: Number.POSITIVE_INFINITY,
+  })
+}
+
 export const statusQuery = queryOptions({
   queryKey: ['status'],
   queryFn: () => call('getStatus'),

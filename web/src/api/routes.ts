@@ -101,6 +101,7 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   resetSandbox: ['POST', '/api/sandbox/reset'],
   getReceipt: ['GET', '/api/receipts/{id}'],
   exportReceipts: ['GET', '/api/receipts'],
+  getLiabilityProof: ['GET', '/api/liabilities/proof'],
   getSolvency: ['GET', '/api/solvency'],
   getStatus: ['GET', '/api/status'],
   listKeys: ['GET', '/api/keys'],

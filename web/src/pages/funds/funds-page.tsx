@@ -12,6 +12,7 @@ import { Time } from '../../ui/time.tsx'
 import { alertWords } from '../settings/alert-terms.ts'
 import { DepositPanel } from './deposit-panel.tsx'
 import { History } from './history.tsx'
+import { LiabilityLine } from './liability-line.tsx'
 import { RefundPanel } from './refund-panel.tsx'
 import { WithdrawPanel } from './withdraw-panel.tsx'
 import { X402Panel } from './x402-panel.tsx'
@@ -133,6 +134,7 @@ function BalanceCard({ balance, account }: { balance: BalanceShape; account: Acc
         </p>
       )}
       <SolvencyLine />
+      {account !== null && <LiabilityLine accountId={account.id} />}
     </section>
   )
 }
