@@ -265,7 +265,10 @@ test('the balance of an account is proven in its browser, and a proof that does 
   }
   const proven = await show(honest)
   assert.match(proven, /Balance proven/)
-  assert.match(proven, /Your balance of \$23\.98 is leaf 2 of 3 in the snapshot of .*; the sum of \$29\.98 is covered by \$29\.98 on chain/)
+  assert.match(
+    proven,
+    /Your balance of \$23\.98 is leaf 2 of 3 in the snapshot of .*; the sum of \$29\.98 is covered by \$29\.98 on chain/,
+  )
   assert.match(proven, /Download the proof/)
   assert.match(await show({ ...honest, leaf: null, path: [] }), /owes this account nothing/)
 

@@ -10,11 +10,13 @@ import { findPayout } from '../../src/ledger/payouts.ts'
 import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
 import { parse } from '../../src/money/usdc.ts'
 import { everySettlementFailpoint, settlementFailpointNames } from '../../src/process/failpoints.ts'
+import { verifyLiabilityProof } from '../../src/receipts/liability-proof.ts'
 import { chainOptions, openChain } from '../../src/settlement/chain.ts'
 import { Funds } from '../../src/settlement/funds.ts'
 import { createGatewayClient } from '../../src/settlement/gateway-client.ts'
 import { requestPayout } from '../../src/settlement/payout.ts'
 import { checkSolvency, isSolvent } from '../../src/settlement/solvency.ts'
+import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
 import { openSigner } from '../../src/signer/signer.ts'
 import { atEnd } from '../support/at-end.ts'
 import {
@@ -82,6 +84,16 @@ async function refundWallet(money: MoneyService): Promise<void> {
     return refunds[0]?.state === 'confirmed' && 100_000n - BigInt(paid) + BigInt(refunded)
   })
   await until(async () => (await gatewayOf(money, wallet.address)) === left)
+  // The processes that were killed have signed a snapshot of what they owe.
+  const proof = await until(async () => {
+    const answer = await wallet.signingIn()(`${base}/liabilities/proof`)
+    return answer.status === 200 && (answer.json() as Promise<object>)
+  })
+  const wrong = (await verifyLiabilityProof(proof, receiptCrypto)).filter(({ ok }) => !ok)
+  assert.ok(
+    wrong.every(({ detail }) => detail.includes('has no leaf')),
+    JSON.stringify(wrong),
+  )
   assert.deepEqual(await findViolations(money.service.database), [])
 }
 
