@@ -18,7 +18,6 @@ export const liabilitiesCommand: Command = {
     ['penny liabilities publish', 'Take one now, instead of at the next hour. The running service takes it'],
   ],
   options: {},
-  verbs: ['publish'],
   wordsMax: 1,
   async run({ words: [verb], config, output }) {
     if (verb !== undefined && verb !== 'publish')
@@ -47,13 +46,13 @@ async function publish(database: Database): Promise<SnapshotRow> {
   }
 }
 
-function render({ number, taken_at, leaves, sum, on_chain, block, root }: SnapshotRow) {
+function render({ number, takenAt, leaves, sum, onChain, block, root }: SnapshotRow) {
   return {
     snapshot: number.toString(),
-    taken_at: taken_at.toISOString(),
+    taken_at: takenAt.toISOString(),
     accounts: Number(leaves),
     owed: format(fromAtomic(sum)),
-    on_chain: format(fromAtomic(on_chain)),
+    on_chain: format(fromAtomic(onChain)),
     block: block.toString(),
     root: toHex(root),
   }

@@ -1,5 +1,7 @@
 import { plainArray } from '../db/array-literal.ts'
+import { readClock } from '../db/clock.ts'
 import type { Database } from '../db/database.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
 import { openTransferStates, withdrawalKinds } from './states.ts'
 
 // What the service owes to its accounts, and the snapshots of it. `src/settlement/liabilities.ts` makes their trees.
@@ -33,10 +35,10 @@ export async function readLiabilities(database: Database): Promise<Liabilities> 
   type Row = Omit<Liabilities, 'takenAt'>
   return database.transaction(
     async (connection) => {
-      const [clock] = await connection.query<{ taken_at: Date }>('select clock_timestamp() as taken_at')
-      const rows = await connection.query<Row>(owedPerPartition)
+      const takenAt = await readClock(connection)
+      const rows = await rowsOf<Row>(connection.query(owedPerPartition))
       return {
-        takenAt: clock!.taken_at,
+        takenAt,
         accounts: rows.flatMap(({ accounts }) => accounts),
         amounts: rows.flatMap(({ amounts }) => amounts),
         booked: rows.reduce((sum, { booked }) => sum + booked, 0n),
@@ -48,22 +50,22 @@ export async function readLiabilities(database: Database): Promise<Liabilities> 
 
 export type SnapshotRow = {
   readonly number: bigint
-  readonly taken_at: Date
+  readonly takenAt: Date
   readonly root: Buffer
   readonly sum: bigint
   readonly leaves: bigint
   readonly booked: bigint
   readonly block: bigint
-  readonly on_chain: bigint
+  readonly onChain: bigint
   readonly previous: Buffer
   readonly digest: Buffer
   readonly signature: Buffer
-  readonly salt_key: Buffer
+  readonly saltKey: Buffer
 }
 
 /** A subtree. */
 export type LeafPart = {
-  readonly first_salt: Buffer
+  readonly firstSalt: Buffer
   readonly hash: Buffer
   readonly sum: bigint
   readonly accounts: readonly string[]
@@ -72,54 +74,57 @@ export type LeafPart = {
 
 /** In one transaction: a snapshot without all of its leaves could not be proven. */
 export async function storeSnapshot(database: Database, row: SnapshotRow, parts: readonly LeafPart[]): Promise<void> {
+  const { number, takenAt, root, sum, leaves, booked, block, onChain, previous, digest, signature, saltKey } = row
   await database.transaction(async (connection) => {
-    const names = Object.keys(row)
     await connection.query(
-      `insert into liability_snapshots (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
-      Object.values(row),
+      `insert into liability_snapshots (number, taken_at, root, sum, leaves, booked, block, on_chain, previous, digest, signature, salt_key)
+       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+      [number, takenAt, root, sum, leaves, booked, block, onChain, previous, digest, signature, saltKey],
     )
-    for (const [part, { first_salt, hash, sum, accounts, amounts }] of parts.entries()) {
+    for (const [part, { firstSalt, hash, sum: partSum, accounts, amounts }] of parts.entries()) {
       await connection.query(
         `insert into liability_leaves (number, part, first_salt, hash, sum, accounts, amounts)
          values ($1, $2, $3, $4, $5, $6::uuid[], $7::bigint[])`,
-        [row.number, part, first_salt, hash, sum, plainArray(accounts), plainArray(amounts)],
+        [number, part, firstSalt, hash, partSum, plainArray(accounts), plainArray(amounts)],
       )
     }
   })
 }
 
 export async function findLatestSnapshot(database: Database): Promise<SnapshotRow | undefined> {
-  const [row] = await database.query<SnapshotRow>('select * from liability_snapshots order by number desc limit 1')
-  return row
+  return (await listSnapshots(database, 1))[0]
 }
 
 export async function findSnapshot(database: Database, number: bigint): Promise<SnapshotRow | undefined> {
-  const [row] = await database.query<SnapshotRow>('select * from liability_snapshots where number = $1', [number])
-  return row
+  return rowOf<SnapshotRow>(database.query('select * from liability_snapshots where number = $1', [number]))
 }
 
+/** Newest first. */
 export async function listSnapshots(database: Database, limit: number): Promise<readonly SnapshotRow[]> {
-  return database.query('select * from liability_snapshots order by number desc limit $1', [limit])
+  return rowsOf<SnapshotRow>(database.query('select * from liability_snapshots order by number desc limit $1', [limit]))
 }
 
 /** The tops of all parts in order. Empty when the leaves are no longer kept. */
 export async function listParts(
   database: Database,
   number: bigint,
-): Promise<readonly Pick<LeafPart, 'first_salt' | 'hash' | 'sum'>[]> {
-  return database.query('select first_salt, hash, sum from liability_leaves where number = $1 order by part', [number])
+): Promise<readonly Pick<LeafPart, 'firstSalt' | 'hash' | 'sum'>[]> {
+  return rowsOf<Pick<LeafPart, 'firstSalt' | 'hash' | 'sum'>>(
+    database.query('select first_salt, hash, sum from liability_leaves where number = $1 order by part', [number]),
+  )
 }
 
 export async function findPart(
   database: Database,
   number: bigint,
   part: number,
-): Promise<Pick<LeafPart, 'accounts' | 'amounts'>> {
-  const [row] = await database.query<Pick<LeafPart, 'accounts' | 'amounts'>>(
-    'select accounts::text[], amounts from liability_leaves where number = $1 and part = $2',
-    [number, part],
+): Promise<Pick<LeafPart, 'accounts' | 'amounts'> | undefined> {
+  return rowOf<Pick<LeafPart, 'accounts' | 'amounts'>>(
+    database.query('select accounts::text[], amounts from liability_leaves where number = $1 and part = $2', [
+      number,
+      part,
+    ]),
   )
-  return row!
 }
 
 /** A snapshot is taken soon, not only at the next hour. False before the first comparison with the chain. */

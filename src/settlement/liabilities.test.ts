@@ -145,16 +145,16 @@ test('leaves are kept for two days, those of the first snapshot of a day for 400
     start * day + 60n,
   ])
   for (const number of numbers) {
-    const part = { first_salt: bytes(32), hash: bytes(32), sum: 1n, accounts: [randomUUID()], amounts: [1n] }
-    const sums = { sum: 1n, leaves: 1n, booked: 1n, block: 1n, on_chain: 1n }
+    const part = { firstSalt: bytes(32), hash: bytes(32), sum: 1n, accounts: [randomUUID()], amounts: [1n] }
+    const sums = { sum: 1n, leaves: 1n, booked: 1n, block: 1n, onChain: 1n }
     const hashes = {
       root: bytes(32),
       previous: bytes(32),
       digest: bytes(32),
-      salt_key: bytes(32),
+      saltKey: bytes(32),
       signature: bytes(65),
     }
-    await storeSnapshot(database, { number, taken_at: new Date(Number(number) * 60_000), ...sums, ...hashes }, [part])
+    await storeSnapshot(database, { number, takenAt: new Date(Number(number) * 60_000), ...sums, ...hashes }, [part])
   }
   await deleteOldSnapshots(database)
   const kept = await database.query<{ number: bigint; has_leaves: boolean }>(

@@ -99,17 +99,17 @@ export async function takeSnapshot(
   const { number, sum, leaves, block, onChain } = snapshot
   const row = {
     number,
-    taken_at: owed.takenAt,
+    takenAt: owed.takenAt,
     root: Buffer.from(top.hash),
     sum,
     leaves,
     booked: owed.booked,
     block,
-    on_chain: onChain,
+    onChain,
     previous: Buffer.from(snapshot.previous.slice(2), 'hex'),
     digest,
     signature: Buffer.from(signature.slice(2), 'hex'),
-    salt_key: saltKey,
+    saltKey,
   }
   await storeSnapshot(database, row, parts)
   return true
@@ -135,7 +135,7 @@ export async function makeTree(
     const levels = treeLevels(part.map(hasher.leaf), { from: 0, to: Math.min(height, partHeight) }, hasher)
     const { hash, sum } = levels.at(-1)![0]!
     parts.push({
-      first_salt: part[0]!.salt,
+      firstSalt: part[0]!.salt,
       hash: Buffer.from(hash),
       sum,
       accounts: part.map(({ account }) => account),
@@ -166,17 +166,19 @@ export async function proveLiability(
   if (row.leaves === 0n) return proof
   const tops = await listParts(database, row.number)
   if (tops.length === 0) throw new NoSnapshotError(number)
-  const salt = saltOf(row.salt_key, accountId)
-  const part = tops.findLastIndex(({ first_salt }) => first_salt.compare(salt) <= 0)
+  const salt = saltOf(row.saltKey, accountId)
+  const part = tops.findLastIndex(({ firstSalt }) => firstSalt.compare(salt) <= 0)
   if (part === -1) return proof
-  const { accounts, amounts } = await findPart(database, row.number, part)
+  const found = await findPart(database, row.number, part)
+  if (found === undefined) throw new NoSnapshotError(number)
+  const { accounts, amounts } = found
   const place = accounts.indexOf(accountId)
   if (place === -1) return proof
   const hasher = createTreeHasher(keccak256)
   const height = treeHeight(Number(row.leaves))
   const [low, high] = [Math.min(height, partHeight), height]
   const leaves = accounts.map((account, index) =>
-    hasher.leaf({ salt: saltOf(row.salt_key, account), account, amount: amounts[index]! }),
+    hasher.leaf({ salt: saltOf(row.saltKey, account), account, amount: amounts[index]! }),
   )
   const path = [
     ...siblingsOf(treeLevels(leaves, { from: 0, to: low }, hasher), place, 0, hasher),
@@ -198,16 +200,16 @@ export async function findPublishedSnapshot(database: Database): Promise<SignedS
 }
 
 function readSnapshot(row: SnapshotRow, issuer: Address): SignedSnapshot {
-  const { number, taken_at, root, sum, leaves, previous, block, on_chain, signature } = row
+  const { number, takenAt, root, sum, leaves, previous, block, onChain, signature } = row
   return {
     number,
-    time: BigInt(taken_at.getTime()),
+    time: BigInt(takenAt.getTime()),
     root: toHex(root),
     sum,
     leaves,
     previous: toHex(previous),
     block,
-    onChain: on_chain,
+    onChain,
     issuer,
     signature: toHex(signature),
   }
