@@ -3,6 +3,7 @@ import { rowsOf } from '../db/rows.ts'
 import { ServiceError } from '../errors.ts'
 import { createNonce, storeChallenge, takeChallenge } from './challenges.ts'
 import { SignInFailedError } from './sign-in-error.ts'
+import { signInText } from './sign-in-text.ts'
 
 export type SignInWallet = { readonly address: string; readonly addedAt: Date; readonly lastUsedAt: Date | undefined }
 
@@ -43,15 +44,15 @@ async function writeMessage(
 ): Promise<{ readonly nonce: string; readonly message: string }> {
   const nonce = createNonce()
   // Loaded on first use: viem is hundreds of files and would slow the start.
-  const { createSiweMessage } = await import('viem/siwe')
-  const message = createSiweMessage({
-    address: address.toLowerCase() as `0x${string}`,
-    chainId,
+  const { getAddress } = await import('viem/utils')
+  const message = signInText({
     domain: new URL(publicUrl).host,
-    nonce,
+    address: getAddress(address.toLowerCase()),
     statement: text,
     uri: publicUrl,
-    version: '1',
+    chainId,
+    nonce,
+    issuedAt: new Date().toISOString(),
   })
   return { nonce, message }
 }

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { z } from 'zod'
 import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
+import { signInText } from '../identity/sign-in-text.ts'
 import { type Address, checksummed } from '../signer/address.ts'
 import { keccak256 } from '../signer/keccak.ts'
 import { recoverAddress } from '../signer/secp256k1.ts'
@@ -49,7 +50,11 @@ const shape = z.object({
   domain: z.string(),
   address: z.string().regex(/^0x[0-9a-fA-F]{40}$/),
   statement: z.literal(statement),
-  uri: z.string().max(500),
+  // A space or a line break would make another text of it, in which the wallet shows other fields.
+  uri: z
+    .string()
+    .max(500)
+    .regex(/^[!-~]+$/),
   version: z.literal('1'),
   chainId: z.string(),
   type: z.literal('eip191'),
@@ -80,8 +85,9 @@ export function readSignIn(header: string, terms: X402Terms, nowMs: number): Wal
   const expiresMs = Math.min(Date.parse(proof.expirationTime), issuedMs + validMs)
   if (issuedMs > nowMs + clockSkewMsMax) throw new SignInRefusedError('its time is in the future')
   if (expiresMs < nowMs) throw new SignInRefusedError('it is older than five minutes')
-  const message = messageOf(proof)
   const address = proof.address.toLowerCase() as Address
+  const chainId = proof.chainId.split(':')[1]!
+  const message = signInText({ ...proof, address: checksummed(address), chainId })
   const digest = keccak256(`\u0019Ethereum Signed Message:\n${Buffer.byteLength(message)}${message}`)
   if (recoverAddress(digest, proof.signature.toLowerCase()) !== address) {
     throw new SignInRefusedError('the signature is not that of the address')
@@ -104,23 +110,6 @@ export async function useSignIn(database: Database, { nonce, expiresAt }: Wallet
     [nonce, expiresAt],
   )
   if (rows.length === 0) throw new SignInUsedError()
-}
-
-/** The EIP-4361 text that wallets show and sign. */
-function messageOf(proof: z.output<typeof shape>): string {
-  return [
-    `${proof.domain} wants you to sign in with your Ethereum account:`,
-    checksummed(proof.address.toLowerCase() as Address),
-    '',
-    proof.statement,
-    '',
-    `URI: ${proof.uri}`,
-    `Version: ${proof.version}`,
-    `Chain ID: ${proof.chainId.split(':')[1]}`,
-    `Nonce: ${proof.nonce}`,
-    `Issued At: ${proof.issuedAt}`,
-    `Expiration Time: ${proof.expirationTime}`,
-  ].join('\n')
 }
 
 /** Deletes used nonces whose message has expired: the message is now refused because of its time. */
