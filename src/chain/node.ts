@@ -1,4 +1,5 @@
 import type { Address, Hash, Hex } from 'viem'
+import { AnnouncedHeads } from './heads.ts'
 import { RpcRefusalError } from './json-rpc.ts'
 import { type NodeHealth, Nodes, type NodesOptions } from './nodes.ts'
 
@@ -29,14 +30,21 @@ export type LogTopics = readonly (readonly Hex[] | Hex | null)[]
  */
 export class ChainNode {
   readonly #nodes: Nodes
+  #heads: AnnouncedHeads | undefined
 
   /** Several URLs are separated by commas. */
   constructor(urls: string, options: NodesOptions = {}) {
     this.#nodes = new Nodes(urls, options)
   }
 
+  /** From now on `height` costs no call while the node at this WebSocket URL announces heads of the chain. */
+  followHeads(url: string, chainId: number): AnnouncedHeads {
+    this.#heads = new AnnouncedHeads(url, chainId)
+    return this.#heads
+  }
+
   health(): readonly NodeHealth[] {
-    return this.#nodes.health()
+    return [...this.#nodes.health(), ...(this.#heads === undefined ? [] : [this.#heads.health()])]
   }
 
   async chainId(): Promise<number> {
@@ -50,7 +58,7 @@ export class ChainNode {
   }
 
   async height(): Promise<bigint> {
-    return readQuantity(await this.request('eth_blockNumber', []))
+    return this.#heads?.height ?? readQuantity(await this.request('eth_blockNumber', []))
   }
 
   async gasPrice(): Promise<bigint> {

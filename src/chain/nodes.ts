@@ -1,9 +1,22 @@
 import { type Failure, failureOf, JsonRpcClient, RpcStatusError } from './json-rpc.ts'
 import { NodePace, type PaceClock, systemClock } from './pace.ts'
 
-/** The URLs of `CHAIN_RPC_URL`, in order of preference. */
+/** The URLs of `CHAIN_RPC_URL` that take calls, in order of preference. */
 export function rpcUrlsOf(text: string): readonly string[] {
+  return urlsOf(text).filter((url) => !isWebSocket(url))
+}
+
+/** The URL that announces heads, if there is one. */
+export function headsUrlOf(text: string): string | undefined {
+  return urlsOf(text).find(isWebSocket)
+}
+
+function urlsOf(text: string): readonly string[] {
   return text.split(',').map((url) => url.trim())
+}
+
+function isWebSocket(url: string): boolean {
+  return /^wss?:/.test(url)
 }
 
 /** Without the keys that URLs may contain. */

@@ -107,7 +107,12 @@ test('several chain nodes are read in order, and none may be an invalid address'
     read('https://one.example/v2/, http://two.example').chain?.rpcUrl,
     'https://one.example/v2,http://two.example',
   )
+  assert.equal(
+    read('https://one.example, wss://one.example/ws/').chain?.rpcUrl,
+    'https://one.example,wss://one.example/ws',
+  )
   assert.throws(() => read('https://one.example,two.example'), /CHAIN_RPC_URL must be an http or https address/)
+  assert.throws(() => read('wss://one.example'), /CHAIN_RPC_URL must have an http or https address/)
 })
 
 test('a master key in a variable is noticed in production; one in a file is not', (t) => {

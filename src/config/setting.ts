@@ -176,9 +176,20 @@ export function url(about: string, fallback: Unset): Setting<string, Unset> {
 }
 
 /** One or several of them, separated by commas, in order of preference; joined again. */
+/** http(s) addresses, and beside them WebSocket addresses of the same form. */
 export function urls(about: string, fallback: Unset): Setting<string, Unset> {
-  const read = (value: string, refuse: Refuse) => itemsOf(value).map((item) => readUrl(item, refuse))
-  return { about, fallback, parse: (value, refuse) => read(value, refuse).join(',') }
+  const read = (item: string, refuse: Refuse) =>
+    /^wss?:/.test(item) ? readUrl(item.replace(/^ws/, 'http'), refuse).replace(/^http/, 'ws') : readUrl(item, refuse)
+  return {
+    about,
+    fallback,
+    parse(value, refuse) {
+      const items = itemsOf(value).map((item) => read(item, refuse))
+      return items.some((item) => item.startsWith('http'))
+        ? items.join(',')
+        : refuse('must have an http or https address')
+    },
+  }
 }
 
 /** An http(s) address of scheme, host and port only. */

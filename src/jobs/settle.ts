@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { privateKeyToAccount } from 'viem/accounts'
 import { TransactionSender } from '../chain/lands-once.ts'
 import { ChainNode } from '../chain/node.ts'
+import { headsUrlOf } from '../chain/nodes.ts'
 import type { LogLevel } from '../config/config.ts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
@@ -110,7 +111,10 @@ async function work(settings: SettleSettings, log: Log): Promise<void> {
   const alone = await waitForTurn(settings, database, log)
   // Without the lock another process may already be settling. Exit; the next process continues from the rows.
   void alone.lost.then(() => process.exit(1))
-  const node = new ChainNode(settings.rpcUrl, { chainId: settings.terms.chainId })
+  const { chainId } = settings.terms
+  const node = new ChainNode(settings.rpcUrl, { chainId })
+  const headsUrl = headsUrlOf(settings.rpcUrl)
+  if (headsUrl !== undefined) node.followHeads(headsUrl, chainId)
   const chain = await untilAnswered(() => openChain({ ...chainOptions(settings), node }), log)
   settle(settings, database, { chain, node }, log)
 }
