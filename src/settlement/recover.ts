@@ -5,7 +5,7 @@ import { bookLostWithdrawals, type LostWithdrawal, listWithdrawals, sumUnderWay 
 import type { Address } from '../signer/address.ts'
 import { nonceOf, saltOf, type TransferOperation } from '../signer/nonce.ts'
 import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
-import { transferSpecHash } from '../signer/typed-data.ts'
+import { encodedSpecHash, transferSpecHash } from '../signer/typed-data.ts'
 import type { PaymentTerms } from './authorization.ts'
 import type { Chain, ChainWithdrawal } from './chain.ts'
 import { type GatewayClient, ledgerStateOf } from './gateway-client.ts'
@@ -111,7 +111,7 @@ async function findPaidOut(
     const account = accounts.find(({ address }) => address === depositor)!
     const known = await listWithdrawals(database, account)
     const ids = new Set(known.map(({ id }) => id))
-    const hashes = new Set(known.map((withdrawal) => specHashOf(signingTerms, depositor, withdrawal)))
+    const hashes = new Set(known.flatMap((withdrawal) => specHashesOf(signingTerms, depositor, withdrawal)))
     const unknown = group
       .filter(({ specHash }) => !hashes.has(specHash))
       .map((log) => ({ ...log, id: derivedId(`penny withdrawal ${chain.chainId}:${log.block}:${log.logIndex}`) }))
@@ -123,14 +123,15 @@ async function findPaidOut(
   return lost
 }
 
-function specHashOf(
+/** As our own contract logs it, and as Circle's does. */
+function specHashesOf(
   terms: SigningTerms,
   depositor: Address,
   { id, value, recipient }: { readonly id: string; readonly value: bigint; readonly recipient: string },
-): string {
+): readonly string[] {
   const paying = { depositor, recipient: recipient as Address, value, maxFee: 0n, salt: saltOf('withdrawal', id) }
   const { spec } = burnIntent(terms, paying)
-  return `0x${transferSpecHash(spec).toString('hex')}`
+  return [`0x${transferSpecHash(spec).toString('hex')}`, encodedSpecHash(spec)]
 }
 
 /**

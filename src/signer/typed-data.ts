@@ -61,6 +61,8 @@ const transferTypeHashes: Readonly<Record<TransferType, Buffer>> = {
   TransferWithAuthorization: keccak256(`TransferWithAuthorization(${transferFields})`),
   ReceiveWithAuthorization: keccak256(`ReceiveWithAuthorization(${transferFields})`),
 }
+/** The first bytes of keccak256 of `circle.gateway.TransferSpec`. */
+const specMagic = 'ca85def7'
 const specTypeHash = keccak256(specType)
 const intentTypeHash = keccak256(`BurnIntent(uint256 maxBlockHeight,uint256 maxFee,TransferSpec spec)${specType}`)
 const intentDomain = domainSeparator({ name: 'GatewayWallet', version: '1' })
@@ -84,7 +86,31 @@ export function transferDigest(domain: Hex, type: TransferType, message: Transfe
   return digest(domain, hashWords([transferTypeHashes[type], from, to, value, validAfter, validBefore, nonce]))
 }
 
-/** The hash by which the gateway's contract identifies an intent. */
+/**
+ * The hash by which Circle's contracts identify a transfer, in `GatewayBurned` and in the minter: of its encoding, not of the structure
+ * that is signed.
+ */
+export function encodedSpecHash(spec: TransferSpec): Hex {
+  const { version, sourceDomain, destinationDomain, hookData } = spec
+  const words = [
+    spec.sourceContract,
+    spec.destinationContract,
+    spec.sourceToken,
+    spec.destinationToken,
+    spec.sourceDepositor,
+    spec.destinationRecipient,
+    spec.sourceSigner,
+    spec.destinationCaller,
+    spec.value,
+    spec.salt,
+  ].map((word) => hexDigits(word).padStart(2 * wordBytes, '0'))
+  const hook = hookData.slice(2)
+  const numbers = (...values: readonly number[]) => values.map((value) => value.toString(16).padStart(8, '0')).join('')
+  const encoded = `${specMagic}${numbers(version, sourceDomain, destinationDomain)}${words.join('')}${numbers(hook.length / 2)}${hook}`
+  return `0x${keccak256(Buffer.from(encoded, 'hex')).toString('hex')}`
+}
+
+/** The hash of the structure that is signed. Our own contract identifies a withdrawal by it. */
 export function transferSpecHash(spec: BurnIntent['spec']): Buffer {
   return hashWords([
     specTypeHash,

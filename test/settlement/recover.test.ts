@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomBytes, randomUUID } from 'node:crypto'
 import { Readable } from 'node:stream'
 import { test } from 'node:test'
+import { concat, encodePacked, type Hex, keccak256 } from 'viem'
 import type { Connection, Database } from '../../src/db/database.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { makeDuePayments } from '../../src/ledger/payments.ts'
@@ -10,11 +11,13 @@ import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic, zero } from '../../src/money/usdc.ts'
 import { writeBundle } from '../../src/receipts/bundle.ts'
 import { verifyBundle } from '../../src/receipts/verify-bundle.ts'
-import type { Chain } from '../../src/settlement/chain.ts'
+import type { Chain, ChainWithdrawal } from '../../src/settlement/chain.ts'
 import { openReceiptRows } from '../../src/settlement/receipt-rows.ts'
 import { type Recovery, recoverPayments } from '../../src/settlement/recover.ts'
-import { nonceOf, type TransferOperation } from '../../src/signer/nonce.ts'
+import { nonceOf, saltOf, type TransferOperation } from '../../src/signer/nonce.ts'
 import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
+import { burnIntent } from '../../src/signer/signing-terms.ts'
+import type { BurnIntent } from '../../src/signer/typed-data.ts'
 import { partitions } from '../support/ledger.ts'
 import {
   accountOf,
@@ -36,11 +39,11 @@ const bench = settlementSuite()
 const gapMax = 2_048
 const progress: (readonly [number, number, number])[] = []
 
-function recover(database: Database = bench.database): Promise<Recovery> {
+/** @param chain asked for withdrawals alone, when it is known since when. */
+function recover(database: Database = bench.database, chain?: Chain): Promise<Recovery> {
   const { gatewayClient, terms: payment, signingTerms } = bench.parts
-  // Asked for withdrawals alone, when it is known since when.
-  const chain = {} as Chain
-  const ends = { gatewayClient, chain, terms: payment, signingTerms, copiedAt: undefined, partitions }
+  const copiedAt = chain === undefined ? undefined : 0n
+  const ends = { gatewayClient, chain: chain ?? ({} as Chain), terms: payment, signingTerms, copiedAt, partitions }
   return recoverPayments({ database, ...ends, gapMax, onProgress: (...told) => void progress.push(told) })
 }
 
@@ -164,6 +167,60 @@ test('payments made after the copy are neither made again nor their numbers used
   )
   await assertRecovered(account, 3n)
 })
+
+// Circle's contract was run once with our intents: it logs the hash of the encoded transfer, where ours logs the signed structure's.
+test('a withdrawal that the copy knows is not booked again when Circle’s log shows it', async () => {
+  const account = await bench.openAccount(10_000n)
+  const id = randomUUID()
+  await bench.funds.registerOwner(account, ownerAddress, true)
+  await bench.funds.withdraw(account, id, fromAtomic(4_000n))
+  await settleAll(bench)
+  const burned = (salt: Hex, block: bigint): ChainWithdrawal => {
+    const paying = { depositor: account.address, recipient: ownerAddress, value: 4_000n, maxFee: 0n, salt }
+    const { spec } = burnIntent(bench.parts.signingTerms, paying)
+    return {
+      depositor: account.address,
+      specHash: circleHashOf(spec),
+      recipient: ownerAddress,
+      value: 4_000n,
+      fee: 0n,
+      block,
+      logIndex: 0,
+      transactionHash: `0x${'ab'.repeat(32)}`,
+    }
+  }
+  const chainWith = (...withdrawals: readonly ChainWithdrawal[]) =>
+    ({ chainId: terms.chainId, finalBlock: async () => 10n, withdrawals: async () => withdrawals }) as unknown as Chain
+  const known = burned(saltOf('withdrawal', id), 3n)
+  assert.deepEqual((await recover(bench.database, chainWith(known))).withdrawals, [])
+  assert.equal(await ownedOf(bench, account), 6_000n)
+  bench.gateway.deposit(account.address, -4_000n)
+  const forgotten = burned(saltOf('withdrawal', randomUUID()), 4n)
+  const { withdrawals, unexplained } = await recover(bench.database, chainWith(known, forgotten))
+  assert.deepEqual([withdrawals.map(({ value }) => value), unexplained], [[4_000n], []])
+  assert.equal(await ownedOf(bench, account), 2_000n)
+})
+
+function circleHashOf(spec: BurnIntent['spec']): Hex {
+  const { version, sourceDomain, destinationDomain, hookData } = spec
+  const numbers = ['uint32', 'uint32', 'uint32'] as const
+  const words = [
+    spec.sourceContract,
+    spec.destinationContract,
+    spec.sourceToken,
+    spec.destinationToken,
+    spec.sourceDepositor,
+    spec.destinationRecipient,
+    spec.sourceSigner,
+    spec.destinationCaller,
+  ] as const
+  const head = encodePacked(['bytes4', ...numbers], ['0xca85def7', version, sourceDomain, destinationDomain])
+  const tail = encodePacked(
+    ['uint256', 'bytes32', 'uint32', 'bytes'],
+    [spec.value, spec.salt, (hookData.length - 2) / 2, hookData],
+  )
+  return keccak256(concat([head, ...words, tail]))
+}
 
 test('a gateway balance above the ledger’s is reported as well', async () => {
   const account = await bench.openAccount(10_000n)
