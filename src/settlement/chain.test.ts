@@ -4,13 +4,15 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
 import { numberToHex } from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
 import { atEnd } from '../../test/support/at-end.ts'
 import { startLimitedChain, transferLog } from '../../test/support/limited-chain.ts'
 import { startRpcProxy } from '../../test/support/rpc-proxy.ts'
-import { virtualClock } from '../../test/support/virtual-clock.ts'
+import { type VirtualClock, virtualClock } from '../../test/support/virtual-clock.ts'
+import { type CallVersions, type SignedTransaction, TransactionSender } from '../chain/lands-once.ts'
 import { ChainNode } from '../chain/node.ts'
 import type { Address } from '../signer/address.ts'
-import { openChain, refuseUnusableNode } from './chain.ts'
+import { type Chain, openChain, refuseUnusableNode } from './chain.ts'
 
 const address = (digit: string) => `0x${digit.repeat(40)}` as Address
 
@@ -54,10 +56,10 @@ test('a transfer that is logged twice counts once, by the log that the setting n
   }
 })
 
-test('a public node with 10,000 accounts: deposits are seen in time, comparisons go on, and the limits are kept', async (t) => {
+test('a public node with 10,000 accounts: deposits are seen in time, sweeps and withdrawals land once, comparisons go on, and the limits are kept', async (t) => {
   // An hour: SETTLEMENT_MINUTES=60.
   const minutes = Number(process.env.SETTLEMENT_MINUTES ?? 6)
-  const clock = virtualClock(3)
+  const clock = virtualClock(4)
   const limited = await startLimitedChain(t, clock)
   const node = new ChainNode(limited.url, { clock })
   const accounts = Array.from({ length: 10_000 }, (_, index) => numberToHex(index + 1, { size: 20 }) as Address)
@@ -74,12 +76,14 @@ test('a public node with 10,000 accounts: deposits are seen in time, comparisons
   const delaysMs: number[] = []
   let [read, compared] = [0n, 0]
   const paid: number[] = []
+  const transactions = openTransactions(clock, node, chain)
   await Promise.all([
     every(2_000, async () => {
       const head = await chain.finalBlock()
       if (head <= read) return
       const { arrivals } = await chain.moneyIn(accounts, read + 1n, head)
       delaysMs.push(...arrivals.map(({ block }) => clock.now() - Number(block) * 500))
+      for (const _ of arrivals) transactions.add()
       read = head
     }),
     every(10_000, async () => {
@@ -87,18 +91,63 @@ test('a public node with 10,000 accounts: deposits are seen in time, comparisons
       assert.equal(balances.length, accounts.length)
       compared += 1
     }),
-    // A customer pays every 37 s.
+    every(1_000, () => transactions.advance()),
+    // A customer pays every 37 s, and another one withdraws.
     every(37_000, async () => {
+      transactions.add()
       paid.push(clock.now())
       limited.pay(accounts[paid.length * 7]!, clock.now() + 250)
     }),
   ])
+  const { landedAfterMs, left } = transactions
   t.diagnostic(
-    `${limited.calls.length / minutes} calls a minute, ${limited.refused} refused, ${Math.max(...delaysMs)} ms until a deposit was seen`,
+    `${limited.calls.length / minutes} calls a minute, ${limited.refused} refused, ${Math.max(...delaysMs)} ms until a deposit was seen, ${landedAfterMs.length} transactions after at most ${Math.max(...landedAfterMs)} ms`,
   )
+  assert.ok(landedAfterMs.length + left() === paid.length + delaysMs.length && left() <= 2, `${left()} left`)
+  assert.equal(limited.sent.size, landedAfterMs.length + transactions.pending(), 'each is sent once')
+  assert.ok(Math.max(...landedAfterMs) <= 30_000, `${Math.max(...landedAfterMs)} ms`)
   assert.ok(delaysMs.length >= paid.length - 1 && delaysMs.length <= paid.length)
   assert.ok(Math.max(...delaysMs) <= 5_000, `${Math.max(...delaysMs)} ms`)
   assert.ok(limited.calls.length <= minutes * 120 * 1.1, `${limited.calls.length} calls`)
   assert.ok(limited.refused <= 2 + minutes / 30, `${limited.refused} refused`)
-  assert.ok(compared >= minutes * 4, `${compared} comparisons`)
+  assert.ok(compared >= minutes * 3, `${compared} comparisons`)
 })
+
+/** The relayer's transactions, sweeps and withdrawals, one at a time as settlement and gateway send them. */
+function openTransactions(clock: VirtualClock, node: ChainNode, chain: Chain) {
+  const account = privateKeyToAccount(`0x${'22'.repeat(32)}`)
+  const sender = new TransactionSender({ node, chainId: chain.chainId, account, clock: clock.now, onProblem: () => {} })
+  const waiting: number[] = []
+  const landedAfterMs: number[] = []
+  let versions: (SignedTransaction & { readonly atMs: number })[] = []
+  const call = { to: address('2'), data: '0x12' } as const
+  const stored: CallVersions = {
+    read: async () =>
+      versions.map((version) => ({
+        ...version,
+        sender: sender.address,
+        ageMs: BigInt(Math.round(clock.now() - version.atMs)),
+      })),
+    async add(transaction) {
+      versions.unshift({ ...transaction, atMs: clock.now() })
+    },
+  }
+  return {
+    landedAfterMs,
+    add: () => void waiting.push(clock.now()),
+    left: () => waiting.length,
+    pending: () => versions.length,
+    async advance() {
+      if (waiting.length === 0) return
+      if (versions.length === 0) {
+        await stored.add(await sender.sign(call))
+        return sender.broadcast(versions[0]!.raw)
+      }
+      const { state } = await sender.pursue(call, stored, await chain.finalBlock())
+      assert.ok(state !== 'reverted' && state !== 'superseded', state)
+      if (state !== 'succeeded') return
+      landedAfterMs.push(clock.now() - waiting.shift()!)
+      versions = []
+    },
+  }
+}

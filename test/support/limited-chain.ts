@@ -1,5 +1,5 @@
 import type { TestContext } from 'node:test'
-import { decodeDeployData, type Hex, numberToHex, pad, toEventSelector } from 'viem'
+import { decodeDeployData, type Hex, keccak256, numberToHex, pad, toEventSelector } from 'viem'
 import { readEachAbi, readEachBytecode } from '../../contracts/generated/ReadEach.abi.ts'
 import type { PaceClock } from '../../src/chain/pace.ts'
 import { type RpcAnswer, type RpcCall, type RpcProxy, startRpcProxy } from './rpc-proxy.ts'
@@ -7,6 +7,8 @@ import { systemLog } from './sandbox-chain.ts'
 
 export type LimitedChain = RpcProxy & {
   refused: number
+  /** Transactions by hash, with the block that each is in. */
+  readonly sent: ReadonlyMap<Hex, number>
   /** A native transfer of an atomic unit, in a block of this time. */
   pay(to: Hex, atMs: number): void
 }
@@ -22,10 +24,14 @@ const burst = 2
 /** A node like Arc's public ones: half a log search and two calls a second, and several backends with different heads. */
 export async function startLimitedChain(t: TestContext, clock: PaceClock): Promise<LimitedChain> {
   const payments: { readonly to: Hex; readonly block: number }[] = []
-  const node = (await startRpcProxy(t, 'http://127.0.0.1:1')) as LimitedChain
+  // Of one sender.
+  const sent = new Map<Hex, number>()
+  const node: LimitedChain = Object.assign(await startRpcProxy(t, 'http://127.0.0.1:1'), {
+    refused: 0,
+    sent,
+    pay: (to: Hex, atMs: number) => void payments.push({ to, block: Math.ceil(atMs / blockMs) }),
+  })
   const buckets = [bucket(clock, callsMs, burst), bucket(clock, logsMs, 1)] as const
-  node.refused = 0
-  node.pay = (to, atMs) => payments.push({ to, block: Math.ceil(atMs / blockMs) })
   node.fault = async ({ method, params }) => {
     const isAllowed = buckets[0]() && (method !== 'eth_getLogs' || buckets[1]())
     if (!isAllowed) {
@@ -40,6 +46,16 @@ export async function startLimitedChain(t: TestContext, clock: PaceClock): Promi
   function answerOf({ method, params }: RpcCall, head: number): RpcAnswer {
     if (method === 'eth_chainId') return { result: '0x13b2' }
     if (method === 'eth_blockNumber') return { result: numberToHex(Math.max(head, 0)) }
+    if (method === 'eth_estimateGas') return { result: numberToHex(120_000) }
+    if (method === 'eth_getBalance') return { result: numberToHex(10n ** 20n) }
+    if (method === 'eth_getBlockByNumber') return { result: { baseFeePerGas: numberToHex(20_000_000_000n) } }
+    if (method === 'eth_sendRawTransaction') return { result: send(params[0] as Hex, head) }
+    if (method === 'eth_getTransactionReceipt') return { result: receiptOf(params[0] as Hex, head) }
+    if (method === 'eth_getTransactionCount') {
+      const upTo = params[1] === 'latest' ? head : Number(params[1])
+      if (upTo > head) return { error: { code: -32_014, message: 'head not available' } }
+      return { result: numberToHex([...sent.values()].filter((block) => block <= upTo).length) }
+    }
     const [{ fromBlock, toBlock, data }, at] = params as [{ fromBlock: Hex; toBlock: Hex; data: Hex }, Hex]
     if (Number(method === 'eth_getLogs' ? toBlock : at) > head) {
       return { error: { code: -32_014, message: 'head not available' } }
@@ -47,6 +63,20 @@ export async function startLimitedChain(t: TestContext, clock: PaceClock): Promi
     if (method === 'eth_call') return { result: readBalances(data) }
     const found = payments.filter(({ block }) => block >= Number(fromBlock) && block <= Number(toBlock))
     return { result: found.map(transferLog) }
+  }
+
+  function send(raw: Hex, head: number): Hex {
+    const hash = keccak256(raw)
+    // The same transaction may be sent again.
+    if (!sent.has(hash)) sent.set(hash, head + lags.length)
+    return hash
+  }
+
+  function receiptOf(hash: Hex, head: number): object | null {
+    const block = sent.get(hash)
+    if (block === undefined || block > head) return null
+    const [gasUsed, effectiveGasPrice] = [numberToHex(110_000), numberToHex(20_000_000_000n)]
+    return { transactionHash: hash, blockNumber: numberToHex(block), status: '0x1', gasUsed, effectiveGasPrice }
   }
 }
 
