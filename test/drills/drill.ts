@@ -25,7 +25,7 @@ export type Drill = {
   /** What is tried, for the table. */
   readonly tried: string
   /** Why it cannot be tried on this machine, although the engine may be there. */
-  readonly problem?: string
+  readonly problem?: string | undefined
   /** @returns what was seen, in one line. @throws when it is not what the service promises */
   readonly run: (engine: FoundEngine, step: Step) => Promise<string>
 }
