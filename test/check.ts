@@ -32,6 +32,7 @@ const steps: readonly { readonly title: string; readonly command: readonly strin
       'openapi.json',
     ],
   },
+  { title: 'clients generated from openapi.json', command: [process.execPath, 'test/openapi/check.ts'] },
   { title: 'unused code', command: ['node_modules/.bin/knip'] },
   {
     title: 'lint of ranks, SQL, names and generated files',

@@ -161,11 +161,13 @@ function accessOf({ access, role, scope }: Contract): string | undefined {
 
 /** The errors that a caller may get, by what the route takes. */
 function statusesOf(contract: Contract): readonly number[] {
-  const { access, isChat, body, parameters, refusedWith = [] } = contract
+  const { access, method, isChat, body, parameters, refusedWith = [] } = contract
   const isOfSession = access !== 'public' && access !== 'key' && access !== 'wallet'
   return [
     ...new Set<number>([
       ...(access === 'public' ? [] : [401, 403]),
+      // From a page of another site.
+      ...(method === 'GET' ? [] : [403]),
       ...(isOfSession ? [409] : []),
       ...(access === 'wallet' ? [402] : []),
       ...(access === 'sandbox' || access === 'operator' || parameters !== undefined ? [404] : []),
@@ -245,8 +247,9 @@ function cleaned(value: unknown, io: 'input' | 'output'): unknown {
   if (typeof schema.format === 'string') left.add('pattern')
   if (schema.maximum === Number.MAX_SAFE_INTEGER) left.add('maximum')
   if (schema.minimum === Number.MIN_SAFE_INTEGER) left.add('minimum')
-  if (io === 'output' ? schema.additionalProperties === false : isEmpty(schema.additionalProperties))
-    left.add('additionalProperties')
+  // Without it, generators take an object that names no members for one that has none.
+  const isOpen = isEmpty(schema.additionalProperties) && schema.properties !== undefined
+  if (io === 'output' ? schema.additionalProperties === false : isOpen) left.add('additionalProperties')
   const members = Object.entries(schema)
     .filter(([name]) => !left.has(name))
     .map(([name, member]) => [

@@ -72,6 +72,11 @@ export function text(lengthMax: number) {
 }
 
 export const instant = z.iso.datetime({ offset: true }).meta({ description: 'ISO 8601 instant', id: 'Instant' })
+/** In a query. Rounded to full days it stays a time that ISO 8601 writes with four digits of the year. */
+export const askedInstant = instant.refine(
+  (given) => given >= '1970' && given < '9999',
+  'must be a time from 1970 to 9998',
+)
 export const uuid = z.uuid()
 export const count = z.int().min(0)
 export const milliseconds = z.number().min(0)

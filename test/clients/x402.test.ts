@@ -25,13 +25,13 @@ import { createLoginToken } from '../../src/identity/login-links.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { findWallet } from '../../src/ledger/wallet-accounts.ts'
 import { verifyReceipt } from '../../src/receipts/verify-receipt.ts'
-import { startService } from '../../src/run/service.ts'
 import { chainOptions, openChain } from '../../src/settlement/chain.ts'
 import { checkSolvency, isSolvent } from '../../src/settlement/solvency.ts'
 import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
 import { decodeHeader, encodeHeader } from '../../src/x402/header.ts'
 import { atEnd } from '../support/at-end.ts'
 import { DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
+import { startTestedService } from '../support/documented-answers.ts'
 import { partitions } from '../support/ledger.ts'
 import { gatewayOf, type MoneyService, startMoneyService } from '../support/money-service.ts'
 import { untilFits } from '../support/until.ts'
@@ -779,7 +779,7 @@ test('a machine that does not settle serves the same wallets, and its payments a
     USDC_ADDRESS: terms.usdc.address,
     GATEWAY_WALLET_ADDRESS: terms.gatewayWallet,
   })
-  const service = await startService(config, () => {})
+  const service = await startTestedService(config)
   atEnd(t, () => service.stop())
   const there = `${service.publicUrl}/x402/v1`
   const wallet = await openX402Wallet(money, '0.1')

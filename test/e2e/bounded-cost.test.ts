@@ -37,7 +37,6 @@ before(async () => {
   }
   // Ten concurrent requests are quoted at two USDC if all of them use the expensive model and long answers.
   service = await startTestService({
-    comparesAnswers: true,
     upstreamUrl: model.url,
     web: web.tools,
     environment: { IN_FLIGHT_CAP_USDC: '10' },

@@ -68,7 +68,6 @@ before(async () => {
   }
   writeFileSync(file, JSON.stringify(content))
   service = await startTestService({
-    comparesAnswers: true,
     environment: {
       UPSTREAM_BASE_URL: '',
       PROVIDERS_FILE: file,

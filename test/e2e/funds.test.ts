@@ -9,8 +9,9 @@ import { addWallet } from '../../src/identity/wallets.ts'
 import { createAccount } from '../../src/ledger/accounts.ts'
 import { readBalance } from '../../src/ledger/balance.ts'
 import { findDepositAddress, requestDepositAddress } from '../../src/ledger/deposit-addresses.ts'
-import { type Service, startService } from '../../src/run/service.ts'
+import type { Service } from '../../src/run/service.ts'
 import { createWallet, DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
+import { startTestedService } from '../support/documented-answers.ts'
 import { entryOf } from '../support/people.ts'
 import { untilFits } from '../support/until.ts'
 
@@ -29,7 +30,7 @@ before(async () => {
     DRAIN_MS: '2000',
     SANDBOX_TOKENS_PER_SECOND: '0',
   })
-  service = await startService(config, () => {})
+  service = await startTestedService(config)
 })
 after(async () => {
   await service?.stop()

@@ -17,7 +17,7 @@ let account: TestAccount
 before(async () => {
   let nowMs = 0
   // Hundreds of refusals are expected: none is limited.
-  service = await startTestService({ comparesAnswers: true, ratesNow: () => (nowMs += 1_000) })
+  service = await startTestService({ ratesNow: () => (nowMs += 1_000) })
   account = await service.openAccount('25')
 })
 after(async () => {

@@ -24,7 +24,7 @@ before(async () => {
   upstream = await startScriptedUpstream()
   upstream.answer = answering
   const options = { upstreamUrl: upstream.url, environment: { TRUST_PROXY: 'true' }, web: startScriptedWeb().tools }
-  service = await startTestService({ ...options, comparesAnswers: true })
+  service = await startTestService({ ...options })
   other = await startTestService({ ...options, besideOf: service })
   client = await signInNew(service, '25')
 })

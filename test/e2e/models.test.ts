@@ -7,7 +7,7 @@ let service: TestService
 let searching: TestService
 before(async () => {
   service = await startTestService()
-  searching = await startTestService({ comparesAnswers: true, web: startScriptedWeb().tools })
+  searching = await startTestService({ web: startScriptedWeb().tools })
 })
 after(async () => {
   await service.stop()

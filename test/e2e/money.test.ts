@@ -10,8 +10,8 @@ let paused: TestService
 let upstream: ScriptedUpstream
 before(async () => {
   upstream = await startScriptedUpstream()
-  service = await startTestService({ comparesAnswers: true })
-  paused = await startTestService({ comparesAnswers: true, upstreamUrl: upstream.url })
+  service = await startTestService()
+  paused = await startTestService({ upstreamUrl: upstream.url })
 })
 after(async () => {
   try {

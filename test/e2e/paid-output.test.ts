@@ -59,7 +59,6 @@ before(async () => {
   upstream = await startScriptedUpstream(followPlan)
   const web = startScriptedWeb()
   service = await startTestService({
-    comparesAnswers: true,
     upstreamUrl: upstream.url,
     web: web.tools,
     retryGrace: { beforeOutputMs: 15, afterOutputMs: 15 },

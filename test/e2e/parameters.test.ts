@@ -16,7 +16,7 @@ let upstream: ScriptedUpstream
 let service: TestService
 before(async () => {
   upstream = await startScriptedUpstream(answers(created, text('Hi'), completed()))
-  service = await startTestService({ comparesAnswers: true, upstreamUrl: upstream.url })
+  service = await startTestService({ upstreamUrl: upstream.url })
 })
 after(async () => {
   await service.stop()

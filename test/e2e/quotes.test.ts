@@ -42,7 +42,6 @@ before(async () => {
   web = startScriptedWeb()
   upstream = await startScriptedUpstream()
   service = await startTestService({
-    comparesAnswers: true,
     upstreamUrl: upstream.url,
     web: web.tools,
     environment: { MODELS_FILE: join(folder, 'models.json') },

@@ -12,10 +12,11 @@ import { createKey } from '../../src/identity/api-keys.ts'
 import { type Account, createAccount, findAccount } from '../../src/ledger/accounts.ts'
 import { requestDepositAddress } from '../../src/ledger/deposit-addresses.ts'
 import { summarizePayments } from '../../src/ledger/payments.ts'
-import { type Service, startService } from '../../src/run/service.ts'
+import type { Service } from '../../src/run/service.ts'
 import { AccountKeys } from '../../src/signer/account-keys.ts'
 import { atEnd } from '../support/at-end.ts'
 import { childEnvironment, pennyProgram } from '../support/child-environment.ts'
+import { startTestedService } from '../support/documented-answers.ts'
 import { openBench, token } from '../support/gateway.ts'
 import { testDatabase } from '../support/postgres.ts'
 import { usdc } from '../support/sandbox-chain.ts'
@@ -174,7 +175,7 @@ async function openHouse(t: TestContext): Promise<House> {
     async start(databaseUrl) {
       // The commands do not have it: they need only DATA_DIR, so the epoch must come from the ledger.
       const settings = { ...environment, DATABASE_URL: databaseUrl, SETTLEMENT_EPOCH: '2' }
-      const service = await startService(readConfig(settings), () => {})
+      const service = await startTestedService(readConfig(settings))
       let stopped: Promise<void> | undefined
       const stop = () => (stopped ??= service.stop())
       atEnd(t, stop)

@@ -38,7 +38,7 @@ before(async () => {
   upstream = await startScriptedUpstream()
   // Counting would notice that the upstream writes more than was requested, and cut it. Here it is meant to write more.
   const uncounted = { CHECKPOINT_MS: '60000' }
-  service = await startTestService({ comparesAnswers: true, upstreamUrl: upstream.url, environment: uncounted })
+  service = await startTestService({ upstreamUrl: upstream.url, environment: uncounted })
   impatient = await startTestService({
     upstreamUrl: upstream.url,
     environment: { ...uncounted, STREAM_KEEPALIVE_MS: '30', BLOCKED_MS_MAX: '300' },

@@ -46,7 +46,7 @@ let account: TestAccount
 before(async () => {
   web = startScriptedWeb()
   upstream = await startScriptedUpstream()
-  service = await startTestService({ comparesAnswers: true, upstreamUrl: upstream.url, web: web.tools })
+  service = await startTestService({ upstreamUrl: upstream.url, web: web.tools })
   sandboxed = await startTestService({ web: web.tools })
 })
 after(async () => {

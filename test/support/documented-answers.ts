@@ -4,9 +4,12 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { AddressInfo, Server } from 'node:net'
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
 import addFormats from 'ajv-formats'
+import type { Config } from '../../src/config/config.ts'
+import { type Service, type StartOptions, startService } from '../../src/run/service.ts'
 
-// Every answer of the service under test is compared with openapi.json: path, status, headers, body, each event of a stream. The
-// document promises only that answers may get new members; here each member must be in it, so that it stays complete.
+// Every answer of a service that a test starts in its own process is compared with openapi.json: path, status, headers, body, each
+// event of a stream. The document promises only that answers may get new members; here each member must be in it, so that it stays
+// complete.
 
 type Json = Readonly<Record<string, unknown>>
 type Answer = {
@@ -35,8 +38,21 @@ type Exchange = {
   readonly text: string
 }
 
+/** Starts the service. Its `stop` throws when an answer was not as openapi.json describes it. */
+export async function startTestedService(config: Config, options: StartOptions = {}): Promise<Service> {
+  const service = await startService(config, () => {}, options)
+  const assertDocumented = checkAnswers(Number(new URL(service.publicUrl).port))
+  return {
+    ...service,
+    async stop() {
+      await service.stop()
+      assertDocumented()
+    },
+  }
+}
+
 /** Collects the differences of the answers of one server. The returned function stops, and throws when there were any. */
-export function checkAnswers(port: number): () => void {
+function checkAnswers(port: number): () => void {
   const problems = new Set<string>()
   const watch = (message: unknown) => {
     const { request, response, server } = message as {
@@ -46,7 +62,8 @@ export function checkAnswers(port: number): () => void {
     }
     if ((server.address() as AddressInfo | null)?.port !== port) return
     const [path] = request.url!.split('?', 1)
-    if (!/^(\/x402)?\/(v1|api)\//.test(path!)) return
+    // Of CORS the document says nothing.
+    if (request.method === 'OPTIONS' || !/^(\/x402)?\/(v1|api)\//.test(path!)) return
     recordBody(response, (text) => {
       judge ??= createJudge()
       const { statusCode: status } = response
@@ -116,8 +133,8 @@ function createJudge() {
   }))
 
   const findAnswer = ({ method, path, status }: Exchange): Answer | string => {
-    const route = routes.find(({ pattern }) => pattern.test(path.replaceAll(/\/{2,}/g, '/').replace(/(.)\/$/, '$1')))
-    const operation = route?.methods[method.toLowerCase()]
+    const route = routes.find(({ pattern }) => pattern.test(plainPath(path)))
+    const operation = route?.methods[method === 'HEAD' ? 'get' : method.toLowerCase()]
     if (operation === undefined) return status < 400 ? 'no such operation' : anyError
     const answer = operation.responses[status]
     if (answer === undefined) return 'no such status'
@@ -170,6 +187,17 @@ function createJudge() {
 
 const completion = '#/components/schemas/Completion'
 const anySchema = anyError.content!['application/json']!.schema
+
+/** As the routes compare it: without dot segments, percent-encoding, double and last slashes. */
+function plainPath(path: string): string {
+  const { pathname } = URL.parse(`http://localhost${path}`) ?? { pathname: path }
+  const plain = pathname.replaceAll(/\/{2,}/g, '/').replace(/(.)\/$/, '$1')
+  try {
+    return decodeURI(plain)
+  } catch {
+    return plain
+  }
+}
 
 function linesOf(text: string): readonly string[] {
   return text.split('\n').filter((line) => line !== '')

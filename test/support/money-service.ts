@@ -10,9 +10,10 @@ import { createKey } from '../../src/identity/api-keys.ts'
 import { type Account, createAccount, findAccount } from '../../src/ledger/accounts.ts'
 import { requestDepositAddress } from '../../src/ledger/deposit-addresses.ts'
 import { fromAtomic, parse } from '../../src/money/usdc.ts'
-import { type Service, startService } from '../../src/run/service.ts'
+import type { Service } from '../../src/run/service.ts'
 import type { SettlementEndpoints } from '../../src/settlement/settlement-endpoints.ts'
 import { atEnd, type Ending } from './at-end.ts'
+import { startTestedService } from './documented-answers.ts'
 import { partitions } from './ledger.ts'
 import { testDatabase } from './postgres.ts'
 import { gasAllowance } from './sandbox-chain.ts'
@@ -65,12 +66,9 @@ export async function startMoneyService(t: Ending, options: MoneyServiceOptions 
     DRAIN_MS: '2000',
     ...options.environment,
   })
-  const service = await startService(config, () => {}, { ratesNow: options.ratesNow })
+  const service = await startTestedService(config, { ratesNow: options.ratesNow })
   let stopped: Promise<void> | undefined
-  const stop = () =>
-    (stopped ??= service.stop().then(async () => {
-      await model.close()
-    }))
+  const stop = () => (stopped ??= service.stop().finally(() => model.close()))
   atEnd(t, async () => {
     await stop()
     await ledger.drop()

@@ -9,13 +9,15 @@ import { createKey, type NewApiKey } from '../../src/identity/api-keys.ts'
 import { type Account, createAccount } from '../../src/ledger/accounts.ts'
 import { creditDeposit } from '../../src/ledger/deposits.ts'
 import { parse } from '../../src/money/usdc.ts'
-import { startService } from '../../src/run/service.ts'
 import type { WebTools } from '../../src/tools/web-tools.ts'
-import { checkAnswers } from './documented-answers.ts'
+import { startTestedService } from './documented-answers.ts'
 import { partitions } from './ledger.ts'
 import { testDatabase } from './postgres.ts'
 
-/** The whole service in this process, on a database of its own, with an upstream of the test's choice. */
+/**
+ * The whole service in this process, on a database of its own, with an upstream of the test's choice. Every answer is compared with
+ * openapi.json; `stop` throws when one differs.
+ */
 export type TestService = {
   /** Ends in /v1. */
   readonly baseUrl: string
@@ -41,8 +43,6 @@ export type TestServiceOptions = {
   readonly web?: WebTools
   /** How long attempts run on without a client; left out, the default. */
   readonly retryGrace?: Grace
-  /** Compares every answer with openapi.json; `stop` throws when one differs. */
-  readonly comparesAnswers?: true
   /** The clock of the rate limits, in milliseconds; left out, the real one. */
   readonly ratesNow?: () => number
 }
@@ -70,12 +70,11 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     LEDGER_PARTITIONS: String(partitions),
     ...options.environment,
   })
-  const service = await startService(config, () => {}, {
+  const service = await startTestedService(config, {
     web: options.web,
     retryGrace: options.retryGrace,
     ratesNow: options.ratesNow,
   })
-  const assertDocumented = options.comparesAnswers ? checkAnswers(Number(new URL(service.publicUrl).port)) : undefined
   return {
     baseUrl: `${service.publicUrl}/v1`,
     origin: service.publicUrl,
@@ -108,11 +107,13 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
       })
     },
     async stop() {
-      await service.stop()
-      await model?.close()
-      await ledger.drop()
-      rmSync(dataDir, { recursive: true, force: true })
-      assertDocumented?.()
+      try {
+        await service.stop()
+      } finally {
+        await model?.close()
+        await ledger.drop()
+        rmSync(dataDir, { recursive: true, force: true })
+      }
     },
   }
 }

@@ -338,6 +338,8 @@ export const fundsContracts = {
     role: 'viewer',
     scope: 'usage:read',
     isHeavy: true,
+    // An account without an address has no receipts.
+    refusedWith: [404],
     linesAs: 'application/x-ndjson',
     answer: receiptsLine,
   }),

@@ -211,6 +211,7 @@ export const signInContracts = {
     path: '/api/auth/wallet',
     summary: 'Sign in with a signed message. The first sign-in creates an account, or joins one with an `invitation`',
     access: 'public',
+    refusedWith: [401],
     body: signedMessage.extend({ invitation: invitationToken.optional() }),
     answer: session,
   }),
@@ -221,6 +222,7 @@ export const signInContracts = {
     summary:
       'Get passkey options for navigator.credentials, as read by parseCreationOptionsFromJSON and parseRequestOptionsFromJSON',
     access: 'public',
+    refusedWith: [401, 409],
     body: z.strictObject({ purpose: z.enum(['register', 'sign_in']) }),
     answer: z.object({ object: z.literal('passkey_options'), options: z.looseObject({ challenge: z.string() }) }),
   }),
@@ -231,6 +233,7 @@ export const signInContracts = {
     summary:
       'With a session: add a passkey for signing in; needs a recent sign-in. Without: create an account with it, or join one with an `invitation`, and sign in. 401 without a session if the request has `x-router-account`; 409 with one of another person than `x-router-person`',
     access: 'public',
+    refusedWith: [401, 409],
     body: z.strictObject({ credential: registration, name: name.optional(), invitation: invitationToken.optional() }),
     answer: session,
   }),
@@ -240,6 +243,7 @@ export const signInContracts = {
     path: '/api/auth/passkey/verify',
     summary: 'Sign in with a passkey',
     access: 'public',
+    refusedWith: [401],
     body: z.strictObject({ credential: assertion, invitation: invitationToken.optional() }),
     answer: session,
   }),
@@ -249,6 +253,7 @@ export const signInContracts = {
     path: '/api/auth/link',
     summary: 'Sign in with the token of a printed link (`/login#token=…`). Works once',
     access: 'public',
+    refusedWith: [401],
     body: z.strictObject({ token: z.string().min(1).max(200) }),
     answer: session,
   }),
@@ -258,6 +263,7 @@ export const signInContracts = {
     path: '/api/auth/local',
     summary: 'Sign in to the demo account of the sandbox, from this machine only. 404 otherwise',
     access: 'public',
+    refusedWith: [404],
     answer: session,
   }),
   signOut: contract({

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { granularities, usageGroups } from '../../ledger/usage.ts'
 import { contract } from '../contract.ts'
-import { count, flag, instant, milliseconds, money, several, text, uuid } from '../shapes.ts'
+import { askedInstant, count, flag, instant, milliseconds, money, several, text, uuid } from '../shapes.ts'
 import { request } from './requests.ts'
 
 /** Sums over the requests created in a span of time. */
@@ -57,8 +57,10 @@ export const usageContracts = {
     scope: 'usage:read',
     isHeavy: true,
     query: z.object({
-      from: instant.optional().meta({ description: 'Default: 24 hours before `to`. Rounded down to the granularity' }),
-      to: instant.optional().meta({ description: 'Default: now. Exclusive; rounded up to the granularity' }),
+      from: askedInstant
+        .optional()
+        .meta({ description: 'Default: 24 hours before `to`. Rounded down to the granularity' }),
+      to: askedInstant.optional().meta({ description: 'Default: now. Exclusive; rounded up to the granularity' }),
       granularity: z.enum(['auto', ...granularities]).default('auto'),
       group_by: groupBy.default('none'),
       model: several(text(100)),
