@@ -217,7 +217,7 @@ export class Holds {
   /** Writes an end of this node again, unchanged. Undefined when the node does not remember it. */
   async endAgain(requestId: RequestId): Promise<End | undefined> {
     const end = this.#requests.endOf(requestId)
-    return end && this.#writeEnd(end)
+    return end && this.#writeEnd({ ...end })
   }
 
   /** Raises the most that an open request may cost, or returns why not. The request's end releases it, like the hold itself. */

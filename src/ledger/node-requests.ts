@@ -21,8 +21,11 @@ const endsMax = 20_000
  */
 export class NodeRequests {
   readonly #serving = new Map<RequestId, { toolCalls: ToolCallRecord[]; extension: ExtensionCall | undefined }>()
-  /** Oldest first. */
   readonly #ends = new Map<RequestId, WholeEnd>()
+  /** The same ends in the order in which they came. To find the oldest key of a map costs as much as the rest of a request's bookkeeping. */
+  readonly #ring: WholeEnd[] = []
+  /** Where the next end replaces the oldest one. */
+  #next = 0
 
   /** Call it before the hold is written: a hold that the database knows is never unknown here while it is served. */
   begin(requestId: RequestId): void {
@@ -46,8 +49,12 @@ export class NodeRequests {
   /** The end is committed: the request is no longer served, and its end is remembered. */
   ended(end: WholeEnd): void {
     this.forget(end.requestId)
+    const oldest = this.#ring[this.#next]
+    // Not when it was forgotten or has ended again since.
+    if (oldest !== undefined && this.#ends.get(oldest.requestId) === oldest) this.#ends.delete(oldest.requestId)
     this.#ends.set(end.requestId, end)
-    if (this.#ends.size > endsMax) this.#ends.delete(this.#ends.keys().next().value!)
+    this.#ring[this.#next] = end
+    this.#next = (this.#next + 1) % endsMax
   }
 
   /** The request is no longer served, and its end is unknown. */

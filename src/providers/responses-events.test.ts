@@ -285,6 +285,48 @@ test('words that must stay hidden are in no message', () => {
   assert.deepEqual(told(events), ['failed server_error: [removed] denied [removed]'])
 })
 
+const used = { input_tokens: 24, input_tokens_details: { cached_tokens: 8 }, output_tokens: 5 }
+const claimed = { input_tokens: 1, output_tokens: 1 }
+const said = (text: string) => ({
+  id: 'msg_1',
+  type: 'message',
+  role: 'assistant',
+  content: [{ type: 'output_text', annotations: [], text }],
+})
+
+for (const [what, response] of [
+  ['at its end', { status: 'completed', output: [said('x')], usage: used }],
+  ['before simple members', { output: [said('x')], usage: used, user: null, tags: ['a'], metadata: { a: 'b' } }],
+  ['before the output', { usage: used, output: [said('x')] }],
+  ['before an item with a usage of its own', { usage: used, output: [{ ...said('x'), usage: claimed }] }],
+  ['where the text repeats one', { usage: used, output: [said(`},"usage":${JSON.stringify(claimed)}}`)] }],
+  ['and none where only an item has one', { output: [{ ...said('x'), usage: claimed }] }],
+  ['and none where only the text has one', { output: [said(`"usage":${JSON.stringify(claimed)}`)] }],
+] as const) {
+  test(`the usage of an answer is its response's, ${what}`, () => {
+    const data = JSON.stringify({ type: 'response.completed', sequence_number: 9, response })
+    const [, finish] = createResponsesReader().push(`event: response.completed\ndata: ${data}\n\n`)
+    const expected = 'usage' in response ? { usage: used } : {}
+    assert.deepEqual(finish, { type: 'finish', reason: 'stop', ...expected })
+  })
+}
+
+test('the item of a streamed message is what a further round sends back, in every form of its event', () => {
+  const item = said('A "coin".')
+  const delta = { item_id: 'msg_1', output_index: 0, content_index: 0, delta: 'A "coin".' }
+  for (const form of [(event: object) => JSON.stringify(event), (event: object) => JSON.stringify(event, null, 1)]) {
+    const frame = (type: string, fields: object) =>
+      `event: ${type}\n${form({ type, ...fields }).replace(/^/gm, 'data: ')}\n\n`
+    const events = createResponsesReader().push(
+      frame('response.output_text.delta', delta) + frame('response.output_item.done', { output_index: 0, item }),
+    )
+    assert.deepEqual(
+      events.filter(({ type }) => type === 'item').map((event) => ({ ...event })),
+      [{ type: 'item', index: 0, item, said: 'A "coin".' }],
+    )
+  }
+})
+
 test('whatever an upstream sends, reading it throws nothing and ends once', () => {
   const types = [
     'created',

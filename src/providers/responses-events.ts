@@ -130,9 +130,58 @@ function readMessage(answer: Answer, type: string | undefined, data: string): vo
     accept(answer)
     return
   }
-  const event = parseData(data)
+  if (type === 'response.output_item.done' && finishStreamedMessage(answer, data)) return
+  const event = (type === 'response.completed' ? completedWithUsage(data) : undefined) ?? parseData(data)
   if (event === undefined) return
   handlers.get(event.type ?? type)?.(answer, event)
+}
+
+// The last two events repeat the whole answer. In the form in which upstreams write them, it is not parsed again.
+
+const streamedMessage =
+  /^\{"type":"response\.output_item\.done",(?:"sequence_number":\d+,)?"output_index":(\d+),"item":\{(?:"id":"[^"\\]*",)?"type":"message"/
+
+/** A message that was streamed: only a further round reads its item. False for every other form. */
+function finishStreamedMessage(answer: Answer, data: string): boolean {
+  const index = streamedMessage.exec(data)?.[1]
+  if (index === undefined || !answer.streamedItems.has(`#${index}`) || data.includes('"annotations":[{')) return false
+  let item: JsonObject | undefined
+  const read = () => {
+    const event: unknown = JSON.parse(data)
+    return isObject(event) && isObject(event.item) ? event.item : {}
+  }
+  emit(answer, {
+    type: 'item',
+    index: Number(index),
+    get item() {
+      item ??= read()
+      return item
+    },
+    get said() {
+      return contentsOf(this.item).said ?? ''
+    },
+  })
+  return true
+}
+
+/** A usage, with one level of objects in it. */
+const usageObject = /\{(?:[^{}"]|"[^"\\]*"|\{(?:[^{}"]|"[^"\\]*")*\})*\}/y
+/** The simple members that may follow the usage of a response, and the end of the event. */
+const afterUsage =
+  /(?:,"[^"\\]*":(?:[^"{}[\],\\]+|"[^"\\]*"|\{[^{}\\]*\}|\[[^[\]{}\\]*\]))*\}(?:,"sequence_number":\d+)?\}$/y
+const usageMember = '"usage":'
+
+/** The event with nothing but the usage of its response. Undefined unless what follows proves that it is the response's. */
+function completedWithUsage(data: string): JsonObject | undefined {
+  if (!data.startsWith('{"type":"response.completed"')) return undefined
+  const at = data.lastIndexOf(usageMember)
+  if (at === -1) return undefined
+  usageObject.lastIndex = at + usageMember.length
+  const text = usageObject.exec(data)?.[0]
+  if (text === undefined) return undefined
+  afterUsage.lastIndex = usageObject.lastIndex
+  const usage = afterUsage.test(data) ? parseData(text) : undefined
+  return usage && { type: 'response.completed', response: { usage } }
 }
 
 // Upstreams write events exactly like this, and nearly all of them are text deltas. The fast path takes half of the time of the
