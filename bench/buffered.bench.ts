@@ -2,16 +2,17 @@ import { chatBody } from './parts/chat-body.ts'
 import { direct, type Subject, startNginx, startPassThrough, startPortkey } from './parts/comparators.ts'
 import type { LoadOrder, LoadReport } from './parts/load.ts'
 import { openLine } from './parts/open-line.ts'
-import { median, round } from './parts/rounds.ts'
+import { median, range, round } from './parts/rounds.ts'
 import { serviceSubject } from './parts/service-subject.ts'
 import type { Bench } from './run.ts'
 
 const connections = 64
 const accounts = 16
 const roundMs = 3_000
-// A service runs for weeks. The cost of a request falls during the first tens of thousands, while the compiler optimizes.
+// A service runs for weeks. The cost of a request falls during the first tens of thousands, while the compiler optimizes: by requests and
+// not by time, because the slower subject would be measured colder.
 const warmUpRequests = 60_000
-const warmUpMsMax = 30_000
+const warmUpMsMax = 600_000
 const rounds = 5
 
 type Sample = {
@@ -31,7 +32,7 @@ export const bufferedBench: Bench = {
       const subjects = await startSubjects(origin, stack, progress)
       for (const subject of subjects) {
         progress(`warming up: ${subject.name}`)
-        await measure(load.ask, subject, warmUpMsMax * scale, warmUpRequests)
+        await measure(load.ask, subject, warmUpMsMax, Math.ceil(warmUpRequests * scale))
       }
       const samples = new Map<Subject, Sample[]>(subjects.map((subject) => [subject, []]))
       for (let turn = 1; turn <= Math.max(1, Math.round(rounds * scale)); turn += 1) {
@@ -54,6 +55,12 @@ async function startSubjects(origin: string, stack: AsyncDisposableStack, progre
     () => startPassThrough(origin),
     () => startPortkey(origin),
     () => serviceSubject('Penny, settling elsewhere', { upstreamUrl: `${origin}/v1`, settles: false, accounts }),
+    () =>
+      serviceSubject(
+        'Penny, with PostgreSQL on one core',
+        { upstreamUrl: `${origin}/v1`, settles: false, accounts },
+        0,
+      ),
     () => serviceSubject('Penny, settling too', { upstreamUrl: `${origin}/v1`, settles: true, accounts }),
   ]
   for (const start of starts) {
@@ -105,17 +112,18 @@ function tabulate(samples: ReadonlyMap<Subject, readonly Sample[]>) {
     ),
     memory_mib: Math.round(subject.memoryKiB() / 1024),
     // Ratios are computed within each round: the median of the ratios, not the ratio of the medians.
-    'web_cpu/bare': round(ratio(samples, subject, bare, (sample) => sample.cpu.web ?? 0)),
-    'per_second/portkey':
-      portkey === undefined ? '' : round(ratio(samples, subject, portkey, (sample) => sample.perSecond)),
+    ...ratios('web_cpu/bare', samples, subject, bare, (sample) => sample.cpu.web ?? 0),
+    ...(portkey && ratios('per_second/portkey', samples, subject, portkey, (sample) => sample.perSecond)),
   }))
 }
 
-function ratio(
+function ratios(
+  name: string,
   samples: ReadonlyMap<Subject, readonly Sample[]>,
   one: Subject,
   other: Subject,
   read: (sample: Sample) => number,
-): number {
-  return median(samples.get(one)!.map((sample, index) => read(sample) / read(samples.get(other)![index]!)))
+): Readonly<Record<string, string | number>> {
+  const values = samples.get(one)!.map((sample, index) => read(sample) / read(samples.get(other)![index]!))
+  return { [name]: round(median(values)), [`${name}_range`]: range(values) }
 }

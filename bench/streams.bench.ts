@@ -2,15 +2,18 @@ import { chatBody } from './parts/chat-body.ts'
 import { direct, type Subject, startPassThrough } from './parts/comparators.ts'
 import type { LoadReport } from './parts/load.ts'
 import { type Load, openLine } from './parts/open-line.ts'
-import { median, round } from './parts/rounds.ts'
+import { median, range, round } from './parts/rounds.ts'
 import { serviceSubject } from './parts/service-subject.ts'
 import type { Bench } from './run.ts'
 
 type Row = Readonly<Record<string, string | number>>
 
-/** A word every 5 ms, eight of them: what one client at a time sees. */
-const alonePace = '/paced/8/5/v1'
-const aloneRequests = 1_500
+/** A word every 5 ms, eight of them, of a model that takes so long to begin: what one client at a time sees. */
+const modelsMs = [0, 50, 200]
+const alonePace = (modelMs: number) => `/paced/8/5/${modelMs}/v1`
+const aloneRequests = 500
+/** As in `buffered`: the cost of a request falls while the compiler optimizes. */
+const warmUpRequests = 60_000
 /** A word every 20 ms, fifty of them, on so many connections: what a core can relay. */
 const relayPace = '/paced/50/20/v1'
 const relayConnections = 128
@@ -31,7 +34,7 @@ export const streamsBench: Bench = {
     try {
       const { origin, load } = await openLine(stack)
       const rows: Row[] = []
-      rows.push(...(await measureAlone(load, origin, scale, progress)))
+      for (const modelMs of modelsMs) rows.push(...(await measureAlone(load, origin, modelMs, { scale, progress })))
       rows.push(...(await measureRelay(load, origin, scale, progress)))
       rows.push(await measureOpen(load, origin, Math.max(50, Math.round(openStreams * scale)), progress))
       return rows
@@ -51,12 +54,15 @@ async function startSubjects(origin: string, pace: string, stack: AsyncDisposabl
   return [paced(direct(origin)), paced(bare), service]
 }
 
-async function measureAlone(load: Load, origin: string, scale: number, progress: (line: string) => void) {
+type Run = { readonly scale: number; readonly progress: (line: string) => void }
+
+async function measureAlone(load: Load, origin: string, modelMs: number, { scale, progress }: Run) {
   await using stack = new AsyncDisposableStack()
-  const subjects = await startSubjects(origin, alonePace, stack)
+  const subjects = await startSubjects(origin, alonePace(modelMs), stack)
+  await warmUp(load, subjects, scale, progress)
   const reports = new Map<Subject, LoadReport[]>(subjects.map((subject) => [subject, []]))
   for (let turn = 0; turn <= rounds; turn += 1) {
-    progress(`one client at a time, round ${turn}`)
+    progress(`one client at a time, a model of ${modelMs} ms, round ${turn}`)
     for (const subject of subjects) {
       const report = await ask(load, subject, 1, Math.ceil((aloneRequests * scale) / rounds))
       if (turn > 0) reports.get(subject)!.push(report)
@@ -65,21 +71,34 @@ async function measureAlone(load: Load, origin: string, scale: number, progress:
   const [base] = subjects
   const of = (subject: Subject, read: (report: LoadReport) => number) => median(reports.get(subject)!.map(read))
   const added = (subject: Subject, read: (report: LoadReport) => number) => of(subject, read) - of(base!, read)
+  const addedFirst = (subject: Subject) =>
+    reports.get(subject)!.map(({ firstByte }, turn) => firstByte.p50 - reports.get(base!)![turn]!.firstByte.p50)
   return subjects.map((subject) => ({
     measure: 'one client',
+    model_ms: modelMs,
     subject: subject.name,
     first_token_p50_ms: round(of(subject, ({ firstByte }) => firstByte.p50)),
     first_token_p99_ms: round(of(subject, ({ firstByte }) => firstByte.p99)),
     added_first_token_p50_ms: round(added(subject, ({ firstByte }) => firstByte.p50)),
+    added_range: range(addedFirst(subject)),
     added_first_token_p99_ms: round(added(subject, ({ firstByte }) => firstByte.p99)),
     added_gap_p50_ms: round(added(subject, ({ gap }) => gap.p50)),
     added_gap_p99_ms: round(added(subject, ({ gap }) => gap.p99)),
   }))
 }
 
+/** Each subject by as many requests, 256 at a time: one after another they would take minutes. */
+async function warmUp(load: Load, subjects: readonly Subject[], scale: number, progress: (line: string) => void) {
+  for (const subject of subjects) {
+    progress(`warming up: ${subject.name}`)
+    await ask(load, subject, 256, Math.ceil(warmUpRequests * scale))
+  }
+}
+
 async function measureRelay(load: Load, origin: string, scale: number, progress: (line: string) => void) {
   await using stack = new AsyncDisposableStack()
   const [, ...subjects] = await startSubjects(origin, relayPace, stack)
+  await warmUp(load, subjects, scale / 4, progress)
   const samples = new Map<Subject, number[]>(subjects.map((subject) => [subject, []]))
   for (let turn = 0; turn <= rounds; turn += 1) {
     progress(`${relayConnections} streams, round ${turn}`)
@@ -94,6 +113,7 @@ async function measureRelay(load: Load, origin: string, scale: number, progress:
     measure: `${relayConnections} streams, 50 words/s each`,
     subject: subject.name,
     events_per_core_second: Math.round(median(samples.get(subject)!)),
+    range: range(samples.get(subject)!),
   }))
 }
 

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { beChild } from './child.ts'
 import { pacedModel } from './paced-model.ts'
 
@@ -10,8 +11,11 @@ import { pacedModel } from './paced-model.ts'
  */
 export type MockReady = { readonly origin: string }
 
-/** How an answer is paced. `/v1` answers at once, `/paced/<words>/<ms>/v1` a word at a time, `/mixed/v1` by its model. */
-type Pace = { readonly words: number; readonly everyMs: number }
+/**
+ * How an answer is paced. `/v1` answers at once, `/paced/<words>/<ms>/v1` a word at a time, `/paced/<words>/<ms>/<ms>/v1` also after a
+ * time before the first one, `/mixed/v1` by its model.
+ */
+type Pace = { readonly words: number; readonly everyMs: number; readonly firstMs: number }
 
 const wordsAtOnce = 16
 const usage = { prompt_tokens: 24, completion_tokens: wordsAtOnce, total_tokens: 24 + wordsAtOnce }
@@ -38,15 +42,21 @@ const json = { 'content-type': 'application/json' }
 const events = { 'content-type': 'text/event-stream; charset=utf-8' }
 
 async function answer({ url = '', headers }: IncomingMessage, outgoing: ServerResponse): Promise<void> {
-  const [, words, everyMs] = /^\/paced\/(\d+)\/(\d+)\//.exec(url) ?? []
-  const pace = words === undefined ? undefined : { words: Number(words), everyMs: Number(everyMs) }
+  const [, words, everyMs, firstMs = 0] = /^\/paced\/(\d+)\/(\d+)\/(?:(\d+)\/)?/.exec(url) ?? []
+  const pace =
+    words === undefined ? undefined : { words: Number(words), everyMs: Number(everyMs), firstMs: Number(firstMs) }
+  if (pace !== undefined && pace.firstMs > 0) await sleep(pace.firstMs)
   if (url.endsWith('/responses')) {
     outgoing.writeHead(200, events)
     if (pace === undefined) outgoing.end(wholeResponse)
     else write(outgoing, pace, { head: responseHead, word: responseWord, tail: responseTail(pace.words) })
   } else if (pace !== undefined || headers['x-bench-stream'] !== undefined) {
     outgoing.writeHead(200, events)
-    write(outgoing, pace ?? { words: wordsAtOnce, everyMs: 0 }, { head: chatHead, word: chatWord, tail: chatTail })
+    write(outgoing, pace ?? { words: wordsAtOnce, everyMs: 0, firstMs: 0 }, {
+      head: chatHead,
+      word: chatWord,
+      tail: chatTail,
+    })
   } else {
     outgoing.writeHead(200, { ...json, 'content-length': wholeCompletion.length })
     outgoing.end(wholeCompletion)

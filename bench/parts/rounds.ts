@@ -20,6 +20,11 @@ export function besideWithout<Sample>(
   return Object.fromEntries(rows)
 }
 
+/** The smallest and the largest value: a median alone hides how much the machine disturbed it. */
+export function range(values: readonly number[]): string {
+  return `${round(Math.min(...values))} to ${round(Math.max(...values))}`
+}
+
 /** Three digits are more than any of these numbers deserves. */
 export function round(value: number): number {
   return Number(value.toPrecision(3))
