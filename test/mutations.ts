@@ -49,7 +49,7 @@ const defects: readonly Defect[] = [
   ['migrations/functions/read_keys.sql', 'case when k.window_start >= k.window_now then k.spent else 0 end', 'k.spent'],
   ['src/chat/key-rules.ts', 'quoted.quote.amount + quoted.searchMax <= maxRequestCost', 'quoted.quote.amount <= maxRequestCost'],
   ['src/chat/key-rules.ts', 'allowedModels.length === 0 || allowedModels.includes(model)', 'allowedModels.length < 2 || allowedModels.includes(model)'],
-  ['src/chat/attempts.ts', '>= unclaimedPerAccountMax) return false', '>= unclaimedTotalMax) return false'],
+  ['src/chat/answers.ts', '>= unclaimedPerAccountMax) return false', '>= unclaimedTotalMax) return false'],
   // Authentication and authorization
   ['src/identity/key-finder.ts', "if (secret.rotated === true) return 'rotated'", ''],
   ['src/identity/key-finder.ts', "if (row.disabled) return 'disabled'", ''],

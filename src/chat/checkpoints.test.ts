@@ -20,8 +20,7 @@ function streamOf(requestId: string, count: (texts: readonly string[]) => Promis
     admitted: { requestId, hold: { payer: { partition: 0 } } } as unknown as AdmittedRequest,
     bill,
     usage: new UsageSoFar(bill, counting, requestId),
-    isPaused: () => false,
-    isDelivered: () => true,
+    clients: { isAbandoned: false, isDelivered: true },
   }
 }
 

@@ -1,6 +1,7 @@
 import type { Bill } from '../billing/bill.ts'
 import type { Holds } from '../ledger/holds.ts'
 import type { AdmittedRequest } from './admit.ts'
+import type { Answer } from './answer.ts'
 import type { TokenCount, UsageSoFar } from './usage-so-far.ts'
 
 export type CheckpointOptions = {
@@ -13,10 +14,8 @@ type OpenAnswer = {
   readonly admitted: AdmittedRequest
   readonly bill: Bill
   readonly usage: UsageSoFar
-  /** No client waits for the answer now. Its output is not counted meanwhile. */
-  readonly isPaused: () => boolean
-  /** The output is streamed to a client. While only retries wait for it, a crash charges what was delivered before. */
-  readonly isDelivered: () => boolean
+  /** While no client waits for it, its output is not counted. */
+  readonly clients: Pick<Answer, 'isAbandoned' | 'isDelivered'>
 }
 
 /**
@@ -59,10 +58,10 @@ export class Checkpoints {
   }
 
   async #writeOne(answer: OpenAnswer): Promise<void> {
-    const { admitted, bill, usage } = answer
+    const { admitted, bill, usage, clients } = answer
     // Before the first delivery a crash charges nothing, so there is nothing to save. A count may include text that is held back.
-    const isSaved = () => answer.isDelivered() && bill.outputStarted && !bill.isHolding
-    if (answer.isPaused() || !(isSaved() || bill.roundStarted)) return
+    const isSaved = () => clients.isDelivered && bill.outputStarted && !bill.isHolding
+    if (clients.isAbandoned || !(isSaved() || bill.roundStarted)) return
     const count = await usage.read()
     if (count === undefined || !this.#answers.has(answer) || !isSaved()) return
     const { promptTokens, completionTokens } = count

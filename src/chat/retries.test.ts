@@ -1,16 +1,18 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
+import { answeringParts, heldRequest, readingClient, routerOf } from '../../test/support/answering.ts'
 import { atEnd } from '../../test/support/at-end.ts'
 import { openKey, openLedger, openPayer } from '../../test/support/ledger.ts'
 import { testDatabase } from '../../test/support/postgres.ts'
 import { until } from '../../test/support/until.ts'
 import { createRequestId } from '../ledger/request-id.ts'
-import { defaultGrace } from './attempts.ts'
+import { defaultGrace } from './answers.ts'
 import { Retries } from './retries.ts'
 
 const retriesMax = 12
 const connectionsMax = 4
+const never = new AbortController().signal
 
 test('an Idempotency-Key belongs to its API key: another key of the account that sends it sends another request', async (t) => {
   const { database, drop } = await testDatabase()
@@ -53,7 +55,12 @@ test(`refunds of one locked account occupy at most ${connectionsMax} connections
       partition,
       accountId,
     ])
-    const delivering = decisions.map((decision) => ('own' in decision ? decision.own.delivered() : undefined))
+    const delivering = decisions.map(async (decision) => {
+      assert.ok('answer' in decision)
+      const usage = { input_tokens: 5, output_tokens: 1 }
+      const router = routerOf([{ type: 'finish', reason: 'stop', usage }])
+      await decision.answer.serve(answeringParts({ router }).parts, heldRequest(), readingClient(never).client)
+    })
     await until(async () => {
       const [active] = await database.query<{ count: number }>(
         `select count(*)::int as count from pg_stat_activity
@@ -65,7 +72,6 @@ test(`refunds of one locked account occupy at most ${connectionsMax} connections
     return delivering
   })
   await Promise.all(delivered)
-  for (const decision of decisions) if ('own' in decision) await decision.own.close(undefined)
 })
 
 test('retries of one account that wait for another node read on two connections, and leave the others to key look-ups', async (t) => {
@@ -103,6 +109,6 @@ test('retries of one account that wait for another node read on two connections,
     })
     return { all }
   })
-  for (const decision of running) if ('own' in decision) await decision.own.close(undefined)
+  for (const decision of running) if ('answer' in decision) await decision.answer.refuse()
   await waiting.all
 })

@@ -18,8 +18,9 @@ import {
   wantedMs,
 } from '../ledger/replays.ts'
 import type { RequestId } from '../ledger/request-id.ts'
-import { type Attempt, Attempts, type Grace } from './attempts.ts'
-import { type AttemptHead, type Recording, readRecording, writeRecording } from './recording.ts'
+import { Answer, AnswerLostError, type RetryMark } from './answer.ts'
+import { Answers, type Grace } from './answers.ts'
+import { type AnswerHead, type Recording, readRecording, writeRecording } from './log.ts'
 import { type RefusedAttempt, RefusedAttempts } from './refused-attempts.ts'
 
 // Decides whether a retry joins, waits, is replayed or is served (docs/operations/retry.md).
@@ -36,25 +37,11 @@ export type RetryMarks = {
 /** An earlier attempt whose answer a retry waits for. Does not keep the retry's body, which may be megabytes. */
 export type EarlierAttempt = { readonly key: ReplayKey; readonly requestId: RequestId }
 
-/** Serve the request, replay an answer, or wait for the answer of an earlier attempt. */
+/** A new answer, the recording of an earlier one, or an earlier one to wait for. */
 export type RetryDecision =
-  | { readonly own: OwnAttempt }
+  | { readonly answer: Answer }
   | { readonly replay: Recording }
   | { readonly earlier: EarlierAttempt }
-
-/** A request that this node serves. */
-export type OwnAttempt = {
-  /** Undefined for an unmarked request: retries cannot join it, and it ends when its client disconnects. */
-  readonly attempt: Attempt | undefined
-  /** Stored in the ledger; an SDK retry finds the attempt by it. */
-  readonly attemptHash: bigint | undefined
-  /** The answer is complete: refunds the attempt that it replaces. Called before the last byte is sent. */
-  delivered(): Promise<void>
-  /** The attempt ended: notifies joined retries and keeps the answer. Called before the last byte is sent. */
-  close(recording: Recording | undefined): Promise<void>
-  /** The attempt cost nothing, and its client was advised to retry. */
-  expectRetry(): void
-}
 
 const pollMs = 500
 const pollsMax = 1_200
@@ -86,7 +73,7 @@ export type RetriesOptions = {
  */
 export class Retries {
   readonly #options: RetriesOptions
-  readonly #attempts: Attempts
+  readonly #answers: Answers
   readonly #refused: RefusedAttempts
   /** By the hash of the retry key. */
   readonly #replays: TokenBuckets
@@ -98,14 +85,14 @@ export class Retries {
 
   constructor(options: RetriesOptions) {
     this.#options = options
-    this.#attempts = new Attempts(options.grace, options.now)
+    this.#answers = new Answers(options.grace, options.now)
     this.#refused = new RefusedAttempts(options.now)
     this.#replays = new TokenBuckets({ ...replayRate, now: options.now })
   }
 
   async decide(marks: RetryMarks, requestId: RequestId): Promise<RetryDecision> {
     const { payer, idempotencyKey, retryCount } = marks
-    if (idempotencyKey === undefined && retryCount === undefined) return { own: unmarked }
+    if (idempotencyKey === undefined && retryCount === undefined) return { answer: new Answer(requestId, payer) }
     const bodyHash = sha256(marks.body)
     if (idempotencyKey !== undefined) {
       if (idempotencyKey.length > idempotencyKeyMax)
@@ -120,7 +107,7 @@ export class Retries {
     const refused = { keyId: payer.keyId, bodyHash: attemptHash, retryCount: retryCount! }
     // It is the first attempt when there is no earlier one, or when the earlier one was refused.
     const isFirst = refused.retryCount === 0 || this.#refused.take({ ...refused, retryCount: refused.retryCount - 1 })
-    if (isFirst) return { own: this.#first(payer, requestId, refused) }
+    if (isFirst) return { answer: this.#answers.open(requestId, payer, this.#firstMark(refused)) }
     // No Idempotency-Key contains a line break.
     const keyHash = sha256(`${payer.keyId}\nbody ${bodyHash.toString('hex')}`)
     return this.#claim({ payer, keyHash, bodyHash, attemptHash }, requestId)
@@ -130,17 +117,17 @@ export class Retries {
   async waitFor(
     { key, requestId }: EarlierAttempt,
     clientSignal: AbortSignal,
-    onHead: (head: AttemptHead) => void,
+    onHead: (head: AnswerHead) => void,
   ): Promise<Recording> {
     const waiting = this.#waiting.get(requestId) ?? 0
     if (waiting >= joinedMax) throw new TooManyRetriesError()
     this.#waiting.set(requestId, waiting + 1)
     try {
-      const attempt = this.#attempts.find(requestId)
-      const recording = attempt
-        ? await attempt.join(clientSignal, onHead)
+      const answer = this.#answers.find(requestId)
+      const recording = answer
+        ? await answer.join(clientSignal, onHead)
         : await this.#poll(key, requestId, clientSignal, onHead)
-      if (recording === undefined) throw new AttemptLostError()
+      if (recording === undefined) throw new AnswerLostError()
       return recording
     } finally {
       const left = this.#waiting.get(requestId)! - 1
@@ -153,21 +140,21 @@ export class Retries {
   async serveOtherNodes(): Promise<void> {
     const { database, node } = this.#options
     for (const wanted of await findWantedReplays(database, node)) {
-      const attempt = this.#attempts.find(wanted.requestId)
-      if (attempt !== undefined && !attempt.isEnded) attempt.joinRemotely(wantedMs)
-      else await closeReplay(database, wanted, wanted.requestId, toAnswer(await attempt?.result))
+      const answer = this.#answers.find(wanted.requestId)
+      if (answer !== undefined && !answer.isEnded) answer.joinRemotely(wantedMs)
+      else await closeReplay(database, wanted, wanted.requestId, toText(await answer?.result))
     }
   }
 
   /** Deletes the stored answers of an account, or of some of its API keys. Returns how many. */
   async deleteAnswers(owner: AccountRef, keyIds: readonly string[] | undefined): Promise<number> {
-    const inMemory = this.#attempts.deleteAnswers(owner.accountId, keyIds)
+    const inMemory = this.#answers.deleteAnswers(owner.accountId, keyIds)
     return Math.max(inMemory, await deleteAnswers(this.#options.database, owner, keyIds))
   }
 
   /** Shutdown: ends the attempts that wait for a retry. */
   drain(): void {
-    this.#attempts.graces.drain(new Error('the service stops'))
+    this.#answers.graces.drain(new Error('the service stops'))
   }
 
   async #claim(key: ReplayKey, requestId: RequestId): Promise<RetryDecision> {
@@ -181,28 +168,27 @@ export class Retries {
         { retryAfterMs: 60_000 },
       )
     let isReplay = false
-    // Open the attempt before the claim is visible: another retry on this node must find it.
-    const attempt = this.#attempts.open(requestId, key.payer)
+    // Open the answer before the claim is visible: another retry on this node must find it.
+    const answer = this.#answers.open(requestId, key.payer, this.#claimedMark(key, requestId))
+    let isClaimed = false
     const own = { requestId, node }
     try {
       let claim = await this.#claimReplay(key, own)
-      if (claim.state === 'running' && claim.node === node && this.#attempts.find(claim.requestId) === undefined)
+      if (claim.state === 'running' && claim.node === node && this.#answers.find(claim.requestId) === undefined)
         claim = await this.#claimReplay(key, own, claim.requestId)
-      if (claim.state === 'claimed') return { own: this.#claimed(key, attempt) }
-      attempt.close(undefined)
+      isClaimed = claim.state === 'claimed'
+      if (isClaimed) return { answer }
       isReplay =
         claim.state === 'answered' ||
-        (claim.state === 'running' && this.#attempts.find(claim.requestId)?.isEnded === true)
+        (claim.state === 'running' && this.#answers.find(claim.requestId)?.isEnded === true)
       if (claim.state === 'answered') return { replay: readRecording(claim.answer) }
       if (claim.state === 'running') return { earlier: { key, requestId: claim.requestId } }
       throw new ServiceError(
         'idempotency_mismatch',
         'This Idempotency-Key was used with another request body within the last 24 hours. Use a new key for a new request.',
       )
-    } catch (error) {
-      attempt.close(undefined)
-      throw error
     } finally {
+      if (!isClaimed) answer.drop()
       if (!isReplay) this.#replays.giveBack(name)
     }
   }
@@ -217,7 +203,7 @@ export class Retries {
     key: ReplayKey,
     requestId: RequestId,
     clientSignal: AbortSignal,
-    onHead: (head: AttemptHead) => void,
+    onHead: (head: AnswerHead) => void,
   ): Promise<Recording | undefined> {
     for (let poll = 0; poll < pollsMax; poll += 1) {
       clientSignal.throwIfAborted()
@@ -238,20 +224,17 @@ export class Retries {
   }
 
   /** The first attempt of an SDK. Costs no round trip: its retry finds it by the body hash in the ledger. */
-  #first(payer: Payer, requestId: RequestId, refused: RefusedAttempt): OwnAttempt {
-    const attempt = this.#attempts.open(requestId, payer)
+  #firstMark(refused: RefusedAttempt): RetryMark {
     return {
-      attempt,
       attemptHash: refused.bodyHash,
       delivered: async () => {},
-      close: async (recording) => attempt.close(recording),
+      close: async () => {},
       expectRetry: () => this.#refused.add(refused),
     }
   }
 
-  #claimed(key: ReplayKey, attempt: Attempt): OwnAttempt {
+  #claimedMark(key: ReplayKey, requestId: RequestId): RetryMark {
     const { ledger } = this.#options
-    const { requestId } = attempt
     // Retried: without the write the customer pays twice, or waits for an answer that never comes.
     const write = <Result>(work: () => Promise<Result>) =>
       retry(
@@ -259,27 +242,12 @@ export class Retries {
         (error, tries) => isTransient(error) && tries < writeTriesMax,
       )
     return {
-      attempt,
       attemptHash: key.attemptHash,
       delivered: async () => void (await write(() => refundAttempt(ledger, key, requestId))),
-      close: async (recording) => {
-        try {
-          await write(() => closeReplay(ledger, key, requestId, toAnswer(recording)))
-        } finally {
-          attempt.close(recording)
-        }
-      },
+      close: (recording) => write(() => closeReplay(ledger, key, requestId, toText(recording))),
       expectRetry() {},
     }
   }
-}
-
-const unmarked: OwnAttempt = {
-  attempt: undefined,
-  attemptHash: undefined,
-  delivered: async () => {},
-  close: async () => {},
-  expectRetry() {},
 }
 
 /** About five seconds, when another session keeps the retry key locked. */
@@ -288,7 +256,7 @@ const claimTriesMax = 10
 /** About half a minute in total, 45 seconds while the account is locked. */
 const writeTriesMax = 64
 
-function toAnswer(recording: Recording | undefined): string | undefined {
+function toText(recording: Recording | undefined): string | undefined {
   return recording && writeRecording(recording)
 }
 
@@ -303,19 +271,6 @@ export class TooManyRetriesError extends ServiceError {
       `${joinedMax} retries are already waiting for the first attempt of this request. Retry in 5 seconds.`,
       {
         retryAfterMs: 5_000,
-      },
-    )
-  }
-}
-
-/** The attempt that a retry waited for ended without an answer. The retry's body is no longer in memory, so it cannot be served. */
-export class AttemptLostError extends ServiceError {
-  constructor() {
-    super(
-      'overloaded',
-      'The attempt that this retry waited for ended without an answer. You were not charged for this retry. Retry now.',
-      {
-        retryAfterMs: 1_000,
       },
     )
   }

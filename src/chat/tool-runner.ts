@@ -45,6 +45,9 @@ type ParsedToolCall =
 
 type Performed = { readonly status: 'completed'; readonly results: number; readonly result: ToolResult }
 
+/** Shows events to the client. A promise is backpressure, or waits for a client. */
+type Show = (events: readonly ChatEvent[]) => Promise<void> | undefined
+
 /** Why a call is not run: the model's text, and the client's reason when the request itself is the cause. */
 type Refusal = { readonly result: ToolResult; readonly reason?: ToolRefusalReason }
 
@@ -57,7 +60,7 @@ export class ToolRunner {
   readonly #parts: ToolRunnerParts
   readonly #admitted: AdmittedRequest
   readonly #bill: Bill
-  readonly #clientSignal: AbortSignal
+  readonly #signal: AbortSignal
   readonly #fence: string
   #searchAttempts = 0
   #fetches = 0
@@ -65,11 +68,11 @@ export class ToolRunner {
   #refusalsShown = 0
   #moneySpent = false
 
-  constructor(parts: ToolRunnerParts, admitted: AdmittedRequest, bill: Bill, clientSignal: AbortSignal) {
+  constructor(parts: ToolRunnerParts, admitted: AdmittedRequest, bill: Bill, signal: AbortSignal) {
     this.#parts = parts
     this.#admitted = admitted
     this.#bill = bill
-    this.#clientSignal = clientSignal
+    this.#signal = signal
     this.#fence = `=====${digits(admitted.requestId).slice(-16)}=====`
     this.sources = new Sources(admitted.chat.messages)
   }
@@ -86,29 +89,29 @@ export class ToolRunner {
     return this.#bill.searchCalls >= searchesMax || this.#searchAttempts >= searchAttemptsMax
   }
 
-  /** Runs a call and yields the client's progress events. `inputTokens` is the next round's input without this call. */
-  async *run(call: OwnCall, inputTokens: number): AsyncGenerator<readonly ChatEvent[], ToolResult, undefined> {
+  /** Runs a call and shows its progress. `inputTokens` is the next round's input without this call. */
+  async run(call: OwnCall, inputTokens: number, show: Show): Promise<ToolResult> {
     const toolCall = readToolCall(call)
     if (toolCall === undefined) return note(`The arguments of ${call.name} do not match its schema. Nothing was run.`)
     const refusal = await this.#refuse(toolCall, inputTokens)
     if (refusal !== undefined) {
-      yield* this.#showRefusal(toolCall, refusal)
+      await this.#showRefusal(toolCall, refusal, show)
       return refusal.result
     }
     const about = this.#describe(toolCall)
     if (toolCall.kind === 'search') this.#searchAttempts += 1
     else this.#fetches += 1
-    yield [{ type: 'activity', activity: { ...about, status: 'started' } }]
+    await show([{ type: 'activity', activity: { ...about, status: 'started' } }])
     const { watch } = this.#admitted
     const running = watch.begin('tool', about.type)
     const { status, results, result } = await this.#perform(toolCall).catch((error: unknown) => {
-      watch.end(running, this.#clientSignal.aborted ? 'cancelled' : 'failed')
-      this.#clientSignal.throwIfAborted()
+      watch.end(running, this.#signal.aborted ? 'cancelled' : 'failed')
+      this.#signal.throwIfAborted()
       return { status: 'failed' as const, results: undefined, result: note(this.#explain(toolCall, error)) }
     })
     watch.end(running, status)
     this.#record(toolCall.kind, status, results ?? 0)
-    yield [{ type: 'activity', activity: { ...about, status, results } }]
+    await show([{ type: 'activity', activity: { ...about, status, results } }])
     return result
   }
 
@@ -162,15 +165,12 @@ export class ToolRunner {
     return (await this.#tryExtend(whole)) || (await this.extend(least))
   }
 
-  async *#showRefusal(
-    toolCall: ParsedToolCall,
-    { reason }: Refusal,
-  ): AsyncGenerator<readonly ChatEvent[], void, undefined> {
+  async #showRefusal(toolCall: ParsedToolCall, { reason }: Refusal, show: Show): Promise<void> {
     if (reason === undefined || this.#refusalsShown >= refusalsShownMax) return
     this.#refusalsShown += 1
     const about = this.#describe(toolCall)
     this.#record(toolCall.kind, reason, 0)
-    yield [{ type: 'activity', activity: { ...about, status: 'failed', reason } }]
+    await show([{ type: 'activity', activity: { ...about, status: 'failed', reason } }])
   }
 
   /** Numbers a call that the client sees. */
@@ -181,15 +181,15 @@ export class ToolRunner {
   }
 
   async #perform(toolCall: ParsedToolCall): Promise<Performed> {
-    this.#clientSignal.throwIfAborted()
+    this.#signal.throwIfAborted()
     const { web } = this.#parts
     const { accountId } = this.#admitted.hold.payer
     if (toolCall.kind === 'search') {
-      const results = await web.search!.search(toolCall.query, this.#clientSignal, accountId)
+      const results = await web.search!.search(toolCall.query, this.#signal, accountId)
       for (const { url, title } of results) this.sources.add(url, title)
       return { status: 'completed', results: results.length, result: searchResult(results, this.#fence) }
     }
-    const page = await web.fetch.fetch(toolCall.url, this.#clientSignal, accountId)
+    const page = await web.fetch.fetch(toolCall.url, this.#signal, accountId)
     this.sources.add(toolCall.url, page.title)
     this.sources.add(page.url, page.title)
     return { status: 'completed', results: 1, result: pageResult(page, this.#fence) }

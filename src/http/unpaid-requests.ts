@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { AttemptLostError, TooManyRetriesError } from '../chat/retries.ts'
+import { AnswerLostError } from '../chat/answer.ts'
+import { TooManyRetriesError } from '../chat/retries.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import { type ErrorCode, ServiceError } from '../errors.ts'
 import { ShareUsedUpError } from '../fairness/shares.ts'
@@ -243,7 +244,7 @@ type Reserved = { readonly buckets: TokenBuckets; readonly name: string }
 
 function isCounted(error: unknown, outgoing: ServerResponse): boolean {
   if (outgoing.destroyed || error instanceof UploadAbortedError) return true
-  if (error instanceof TooManyRetriesError || error instanceof AttemptLostError) return true
+  if (error instanceof TooManyRetriesError || error instanceof AnswerLostError) return true
   // The client only has to wait here too, but shares its code with rates.
   return error instanceof ServiceError && !uncounted.has(error.code) && !(error instanceof ShareUsedUpError)
 }

@@ -21,9 +21,6 @@ test(`a node remembers its last ${rememberedMax.toLocaleString('en')} ends, one 
   requests.ended(endOf('next'))
   assert.equal(requests.endOf(first.requestId), again)
   requests.ended(endOf('after next'))
-  assert.deepEqual(
-    [requests.endOf(forgotten.requestId), requests.endOf(endOf('2').requestId)],
-    [undefined, undefined],
-  )
+  assert.deepEqual([requests.endOf(forgotten.requestId), requests.endOf(endOf('2').requestId)], [undefined, undefined])
   assert.equal(requests.endOf(endOf('3').requestId)?.requestId, '3')
 })

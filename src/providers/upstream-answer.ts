@@ -1,6 +1,6 @@
 import type { Dispatcher } from 'undici'
 
-export type AnswerHead = {
+export type ResponseHead = {
   readonly statusCode: number
   readonly headers: Readonly<Record<string, string | string[] | undefined>>
   readonly body: UpstreamAnswer
@@ -17,11 +17,11 @@ const waitingBytesMax = 16 * 1024
  */
 export class UpstreamAnswer implements Dispatcher.DispatchHandler {
   /** Resolves with the response headers, or rejects with the raw error. Must be awaited. */
-  readonly head: Promise<AnswerHead>
+  readonly head: Promise<ResponseHead>
   /** Nothing more arrives, after success or failure. */
   closed = false
   readonly #onSent: () => void
-  readonly #head = Promise.withResolvers<AnswerHead>()
+  readonly #head = Promise.withResolvers<ResponseHead>()
   readonly #onClose: (() => void)[] = []
   readonly #pieces: Buffer[] = []
   #waitingBytes = 0
@@ -82,7 +82,7 @@ export class UpstreamAnswer implements Dispatcher.DispatchHandler {
     else controller.abort(this.#failure.error as Error)
   }
 
-  onResponseStart(_controller: Controller, statusCode: number, headers: AnswerHead['headers']): void {
+  onResponseStart(_controller: Controller, statusCode: number, headers: ResponseHead['headers']): void {
     if (statusCode >= 200) this.#head.resolve({ statusCode, headers, body: this })
   }
 

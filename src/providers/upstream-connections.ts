@@ -1,7 +1,7 @@
 import { errors, Pool } from 'undici'
 import type { UpstreamTimeouts } from '../config/config.ts'
 import type { Protocol } from './protocol.ts'
-import { type AnswerHead, UpstreamAnswer } from './upstream-answer.ts'
+import { type ResponseHead, UpstreamAnswer } from './upstream-answer.ts'
 
 export type UpstreamOptions = {
   /** Our name for the provider. */
@@ -33,7 +33,7 @@ export type Repeats = 'stale' | 'unanswered'
 
 export type Connections = {
   /** Posts a body. Resolves with the response headers, or rejects with the raw error. */
-  send(body: string, options: SendOptions): Promise<AnswerHead>
+  send(body: string, options: SendOptions): Promise<ResponseHead>
   /** Requests the list of models. Any response but 401, 403 and 5xx shows that the server works. */
   probe(): Promise<void>
   /** Accepts no more requests. Resolves when those in flight have ended. */

@@ -1,13 +1,13 @@
 import { ServiceError } from '../errors.ts'
 import { chatParam, type Protocol } from './protocol.ts'
-import type { AnswerHead } from './upstream-answer.ts'
+import type { ResponseHead } from './upstream-answer.ts'
 import { type Fault, flaggedFault } from './upstream-fault.ts'
 
 const retryAfterMsMax = 60_000
 const retryAfterMsDefault = 2_000
 
 /** An error response instead of a stream. */
-export type Refusal = Pick<AnswerHead, 'statusCode' | 'headers'> & { readonly fault: Fault }
+export type Refusal = Pick<ResponseHead, 'statusCode' | 'headers'> & { readonly fault: Fault }
 
 /** The code of a refusal that has none. */
 export const refusedFault = 'invalid_request'
@@ -60,7 +60,7 @@ export function isCustomersFault(error: unknown): error is ServiceError {
   return error instanceof RefusedByModelError || error instanceof ContextLengthExceededError
 }
 
-function retryAfterMs(headers: AnswerHead['headers']): number {
+function retryAfterMs(headers: ResponseHead['headers']): number {
   const milliseconds = Number(headers['retry-after-ms'] ?? Number.NaN)
   const seconds = Number(headers['retry-after'] ?? Number.NaN)
   const untilDate = Date.parse(String(headers['retry-after'])) - Date.now()

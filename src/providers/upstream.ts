@@ -4,7 +4,7 @@ import { Shares } from '../fairness/shares.ts'
 import { type ChatEvent, isOutput } from '../inference/chat-events.ts'
 import type { ModelRequest } from './model-request.ts'
 import type { EventReader } from './protocol.ts'
-import type { AnswerHead } from './upstream-answer.ts'
+import type { ResponseHead } from './upstream-answer.ts'
 import { createConnections, isTimeout, type Repeats, type UpstreamOptions } from './upstream-connections.ts'
 import {
   failureError,
@@ -79,7 +79,7 @@ export type UpstreamEnd =
   | { readonly type: 'left' }
   | { readonly type: 'failed'; readonly error: ServiceError }
 
-type Body = AnswerHead['body']
+type Body = ResponseHead['body']
 
 const errorBytesMax = 64 * 1024
 const errorMsMax = 5_000
@@ -183,7 +183,7 @@ function asServiceError(error: unknown): ServiceError {
   return new UpstreamError('The model could not be reached. Try again.', { cause: error })
 }
 
-function isEventStream({ statusCode, headers }: AnswerHead): boolean {
+function isEventStream({ statusCode, headers }: ResponseHead): boolean {
   const type = String(headers['content-type'] ?? '')
   const encoding = headers['content-encoding'] ?? 'identity'
   return statusCode === 200 && /^text\/event-stream\b/i.test(type) && encoding === 'identity'
@@ -261,7 +261,7 @@ function drain(body: Body): void {
 
 /** The error for a response that is not an event stream. Reads only the beginning of its body. */
 async function refusalOf(
-  { statusCode, headers, body }: AnswerHead,
+  { statusCode, headers, body }: ResponseHead,
   { protocol, timeouts }: UpstreamOptions,
   hidden: readonly string[],
 ) {

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Grace } from '../chat/attempts.ts'
+import type { Grace } from '../chat/answers.ts'
 import { Retries } from '../chat/retries.ts'
 import { hasCitus } from '../db/citus.ts'
 import { endOrphanedHolds } from '../jobs/end-orphaned-holds.ts'

@@ -1,6 +1,6 @@
 import type { SandboxReady } from '../../sandbox/start.ts'
 import { HiddenReasoning, samplesMax } from '../billing/hidden-reasoning.ts'
-import type { Grace } from '../chat/attempts.ts'
+import type { Grace } from '../chat/answers.ts'
 import type { SharedPort } from '../http/metrics-page.ts'
 import { drain, serveUntilNoticed } from '../http/server.ts'
 import { addReasoningSample, readReasoningSamples } from '../ledger/reasoning-samples.ts'

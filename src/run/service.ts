@@ -1,5 +1,5 @@
 import type { SandboxReady } from '../../sandbox/start.ts'
-import { defaultGrace, type Grace } from '../chat/attempts.ts'
+import { defaultGrace, type Grace } from '../chat/answers.ts'
 import type { Config } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import { locateEmbeddedPostgres } from '../db/embedded-postgres.ts'

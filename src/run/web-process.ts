@@ -1,4 +1,4 @@
-import { defaultGrace } from '../chat/attempts.ts'
+import { defaultGrace } from '../chat/answers.ts'
 import { runAsChild, type StopCause } from '../process/child.ts'
 import { createLog } from '../process/log.ts'
 import { askControl, openControl } from './control.ts'

@@ -26,7 +26,7 @@ export type ExchangeLimits = {
   readonly ratioAfterBytes: number
 }
 
-export type Answer = {
+export type HttpAnswer = {
   readonly status: number
   readonly contentType: string
   readonly location: string | undefined
@@ -51,7 +51,7 @@ export async function exchange(
   question: HttpRequest,
   limits: ExchangeLimits,
   signal: AbortSignal,
-): Promise<Answer> {
+): Promise<HttpAnswer> {
   try {
     // With a given connection Node uses no agent: nothing is shared, pooled or proxied.
     const transport = { createConnection: () => socket, headers: { connection: 'close' } }
@@ -70,7 +70,7 @@ export async function exchangeOver(
   question: HttpRequest,
   limits: ExchangeLimits,
   signal: AbortSignal,
-): Promise<Answer> {
+): Promise<HttpAnswer> {
   signal.throwIfAborted()
   const request = createRequest(transport, question, limits)
   let response: IncomingMessage | undefined

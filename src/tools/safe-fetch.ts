@@ -1,10 +1,10 @@
-import { type Answer, type ExchangeLimits, exchange, SlowPageError } from './exchange.ts'
+import { type ExchangeLimits, exchange, type HttpAnswer, SlowPageError } from './exchange.ts'
 import { openSocket, type SocketOptions } from './untrusted-socket.ts'
 import { parsePageUrl } from './untrusted-url.ts'
 import { FetchFailedError } from './web-fetch.ts'
 
 /** A host that is served without a network connection to a third party. Its name never reaches a resolver. */
-export type LocalSite = { get(url: URL, signal: AbortSignal): Promise<Answer> }
+export type LocalSite = { get(url: URL, signal: AbortSignal): Promise<HttpAnswer> }
 
 export type SafeFetchOptions = Omit<SocketOptions, 'connectMsMax'> & {
   readonly userAgent: string
@@ -29,7 +29,7 @@ export type SafeFetch = {
 export type BeforeHop = (url: URL, signal: AbortSignal) => Promise<void>
 
 /** `url` is the final address, after redirects. */
-export type SafeAnswer = Answer & { readonly url: URL }
+export type SafeAnswer = HttpAnswer & { readonly url: URL }
 
 export const safeFetchLimits: SafeFetchLimits = {
   connectMsMax: 3_000,
@@ -74,7 +74,7 @@ export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
   }
 }
 
-async function follow(text: string, ask: (url: URL) => Promise<Answer>, redirectsMax: number): Promise<SafeAnswer> {
+async function follow(text: string, ask: (url: URL) => Promise<HttpAnswer>, redirectsMax: number): Promise<SafeAnswer> {
   let url = parsePageUrl(text)
   for (let redirects = 0; redirects <= redirectsMax; redirects += 1) {
     const answer = await ask(url)
@@ -88,7 +88,7 @@ async function follow(text: string, ask: (url: URL) => Promise<Answer>, redirect
   throw new TooManyRedirectsError(redirectsMax)
 }
 
-async function fetchUntrusted(url: URL, options: SafeFetchOptions, signal: AbortSignal): Promise<Answer> {
+async function fetchUntrusted(url: URL, options: SafeFetchOptions, signal: AbortSignal): Promise<HttpAnswer> {
   const { limits, userAgent } = options
   const socket = await openSocket(url, { ...options, connectMsMax: limits.connectMsMax }, signal)
   const headers = {

@@ -1,9 +1,9 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import {
-  type Answer,
   type ExchangeLimits,
   exchangeOver,
+  type HttpAnswer,
   type HttpRequest,
   SlowPageError,
   StaleConnectionError,
@@ -65,7 +65,7 @@ export function createSafePost(options: SafePostOptions): SafePost {
         ? dialLoopback(url, limits.connectMsMax, both)
         : openSocket(url, { ...options, connectMsMax: limits.connectMsMax }, both)
     const transport = connections.transportFor({ key: `${sender} ${url.origin}`, open })
-    const send = (question: HttpRequest): Promise<Answer> => exchangeOver(transport, question, limits, both)
+    const send = (question: HttpRequest): Promise<HttpAnswer> => exchangeOver(transport, question, limits, both)
     try {
       const question = {
         method: 'POST',

@@ -1,16 +1,9 @@
-import { once } from 'node:events'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { type AdmissionParts, type AdmittedRequest, admit } from '../chat/admit.ts'
-import { type Audience, completeChat, type ServingParts } from '../chat/complete-chat.ts'
+import { type Answer, type AnswerReader, headOf, type ServingParts } from '../chat/answer.ts'
 import { checkKeyRules, isKeyRuleError, underKeyRules } from '../chat/key-rules.ts'
-import type { AttemptHead, Recording } from '../chat/recording.ts'
-import {
-  AttemptLostError,
-  type EarlierAttempt,
-  type OwnAttempt,
-  type Retries,
-  type RetryMarks,
-} from '../chat/retries.ts'
+import type { AnswerHead, Recording } from '../chat/log.ts'
+import type { EarlierAttempt, Retries, RetryMarks } from '../chat/retries.ts'
 import { refuseUnavailable } from '../chat/tool-offer.ts'
 import { type AccountRef, accountRef } from '../db/account-ref.ts'
 import { ServiceError } from '../errors.ts'
@@ -35,7 +28,7 @@ import { createRequestId, formatRequestId, type RequestId } from '../ledger/requ
 import type { RequestWatch } from '../observe/request-watch.ts'
 import type { Failpoint } from '../process/failpoints.ts'
 import { isCustomersFault } from '../providers/upstream-errors.ts'
-import { type AnswerForm, type ChatAnswer, openAnswer } from './chat-answer.ts'
+import { openReader, type ReaderForm } from './reader.ts'
 
 export type ChatRouteServices = {
   readonly keys: KeyFinder
@@ -182,26 +175,29 @@ function payerOf({ partition, accountId, keyId, depositAddress, x402Wallet }: Be
 
 async function serve(exchange: Exchange, opening: ChatOpening, request: ServedRequest): Promise<void> {
   const clientSignal = disconnectSignal(exchange.outgoing, request)
+  const { stop } = request
+  let stopped: ServiceError | undefined
+  let answer: Answer | undefined
+  request.stop = (reason) => {
+    stop(reason)
+    stopped = reason
+    // The signal does not tell it when the client has left before.
+    answer?.stop(reason)
+  }
   const prepared = await prepare(exchange, opening, { request, clientSignal })
-  // The signal does not tell it when the client has left before.
-  const stopped = new Promise<ServiceError>((resolve) => {
-    const { stop } = request
-    request.stop = (reason) => {
-      stop(reason)
-      resolve(reason)
-    }
-  })
-  if ('admitted' in prepared) await answerAdmitted(exchange, prepared, { clientSignal, stopped })
-  else await answerRetry(exchange, prepared, clientSignal)
+  if ('found' in prepared) return answerRetry(exchange, prepared, clientSignal)
+  answer = prepared.answer
+  if (stopped !== undefined) answer.stop(stopped)
+  await serveAnswer(exchange, prepared, clientSignal)
 }
 
-/** A paid request, or a retry that gets the answer of an earlier attempt. */
-type Prepared = PaidRequest | PreparedRetry
+/** A request whose money is held, or a retry that gets the answer of an earlier attempt. */
+type Prepared = AdmittedAnswer | PreparedRetry
 
-type PaidRequest = { readonly admitted: AdmittedRequest; readonly own: OwnAttempt }
+type AdmittedAnswer = { readonly admitted: AdmittedRequest; readonly answer: Answer }
 
 type PreparedRetry = {
-  readonly form: AnswerForm
+  readonly form: ReaderForm
   readonly found: { readonly replay: Recording } | { readonly earlier: EarlierAttempt }
 }
 
@@ -227,9 +223,9 @@ async function prepare(
   const currentOptions = () => funding?.options() ?? services.keys.currentOptions(bearer)
   let options = mayReplay(marks) || funding !== undefined ? await currentOptions() : bearer.options
   for (let changes = 0; ; changes += 1) {
-    let refused: OwnAttempt | undefined
-    const onRefused = (own: OwnAttempt) => {
-      refused = own
+    let refused: Answer | undefined
+    const onRefused = (answer: Answer) => {
+      refused = answer
     }
     try {
       return await decide(exchange, { asked, options, marks, sharesOf, clientSignal, onRefused })
@@ -255,8 +251,8 @@ type CheckedRequest = {
   readonly marks: RetryMarks
   readonly sharesOf: string
   readonly clientSignal: AbortSignal
-  /** Called with an attempt that gets no hold. It may be decided again under the key's new options. */
-  readonly onRefused: (own: OwnAttempt) => void
+  /** Called with an answer that gets no hold. The request may be decided again under the key's new options. */
+  readonly onRefused: (answer: Answer) => void
 }
 
 /** Checks the request against its key's options, then finds the answer of an earlier attempt or places the hold. */
@@ -269,31 +265,31 @@ async function decide(exchange: Exchange, checked: CheckedRequest): Promise<Prep
   const chat = underKeyRules(options, asked)
   refuseUnavailable(chat, services.admission.web)
   const decision = await services.retries.decide(marks, requestId)
-  if (!('own' in decision)) {
+  if (!('answer' in decision)) {
     const { model, stream, includeUsage } = chat
     exchange.body = { model, stream }
     return { form: { stream, includeUsage }, found: decision }
   }
-  const { own } = decision
+  const { answer } = decision
   const applicant = {
     requestId,
     payer,
     sharesOf,
     options,
     chat,
-    bodyHash: own.attemptHash,
+    bodyHash: answer.attemptHash,
     watch,
     signal: clientSignal,
   }
   const admission = { ...services.admission, ...exchange.funding?.admission }
   const admitted = await admit(admission, applicant).catch(async (error) => {
-    await own.close(undefined)
-    onRefused(own)
+    await answer.refuse()
+    onRefused(answer)
     throw error
   })
   exchange.undecided?.paid()
   exchange.body = undefined
-  return { admitted, own }
+  return { admitted, answer }
 }
 
 /**
@@ -305,10 +301,10 @@ async function answerRetry(
   clientSignal: AbortSignal,
 ): Promise<void> {
   const { services, outgoing, watch } = exchange
-  let answer: ChatAnswer | undefined
-  const begin = (head: AttemptHead) => {
-    answer ??= open(exchange, head, form, { 'idempotent-replayed': 'true' })
-    return answer
+  let reader: AnswerReader | undefined
+  const begin = (head: AnswerHead) => {
+    reader ??= open(exchange, head, form, { 'idempotent-replayed': 'true' })
+    return reader
   }
   try {
     const replay = 'replay' in found ? found.replay : await services.retries.waitFor(found.earlier, clientSignal, begin)
@@ -317,110 +313,42 @@ async function answerRetry(
     begin(replay).succeed(replay)
     services.serving.observer.replayed(watch, formatRequestId(replay.requestId), replay.model)
   } catch (error) {
-    if (answer !== undefined && outgoing.headersSent) answer.fail(error)
+    if (reader !== undefined && outgoing.headersSent) reader.fail(error)
     else {
-      answer?.abandon()
+      reader?.abandon()
       throw error
     }
   }
 }
 
-/** From here on the hold exists. Whatever happens, it is ended in the ledger. */
-async function answerAdmitted(
+function serveAnswer(
   exchange: Exchange,
-  { admitted, own }: PaidRequest,
-  { clientSignal, stopped }: { readonly clientSignal: AbortSignal; readonly stopped: Promise<unknown> },
+  { admitted, answer }: AdmittedAnswer,
+  clientSignal: AbortSignal,
 ): Promise<void> {
   const { services, outgoing, undecided } = exchange
-  const head = {
-    requestId: admitted.requestId,
-    model: admitted.model.id,
-    createdAt: admitted.hold.createdAt,
-    held: admitted.hold.quote,
-  }
-  own.attempt?.admitted(head)
-  const answer = open(exchange, head, admitted.chat)
-  let recording: Recording | undefined
-  // Failing to store the answer for retries must not fail the answer.
-  const report = (error: unknown) => services.onError(error, formatRequestId(admitted.requestId))
-  const close = (kept: Recording | undefined) => own.close(kept).catch(report)
-  try {
-    const completion = await completeChat(services.serving, admitted, {
-      ...audienceOf(answer, own, clientSignal, admitted.chat.stream),
-      stopped,
-      async unheard() {
-        // Also after the client has left, its retry can get the answer: until the service stops.
-        if (own.attempt?.recorder.events !== undefined) await stopped
-        else if (!clientSignal.aborted) await once(clientSignal, 'abort')
-        // While the connection is open, its client must not get an error for a request whose charge may have been written.
-        await responseClosed(outgoing)
-      },
-    })
-    if (completion.status === 'succeeded') {
-      const events = own.attempt?.recorder.events
-      recording = events && { ...head, ...completion.end, events }
-      await own.delivered().catch(report)
-      await close(recording)
-      services.failpoint('before_last_frame')
-      answer.succeed(completion.end, { 'server-timing': admitted.watch.serverTiming })
-    } else if (completion.status === 'failed') {
+  const onError = (error: unknown) => services.onError(error, formatRequestId(admitted.requestId))
+  return answer.serve(services.serving, admitted, {
+    reader: open(exchange, headOf(admitted), admitted.chat),
+    signal: clientSignal,
+    closed: () => responseClosed(outgoing),
+    onFailed(failure) {
       // Not an error of the service. The observer has logged it.
-      if (isCustomersFault(completion.failure)) undecided?.refusedByModel(completion.failure)
-      else services.onError(completion.failure, formatRequestId(admitted.requestId))
-      // Before its headers are sent, a failure is a plain error response, which SDKs retry. Nothing was delivered.
-      if (isRepeatable(completion.failure) && !outgoing.headersSent && !outgoing.destroyed) own.expectRetry()
-      answer.fail(completion.failure, completion.charged)
-    } else answer.abandon()
-  } catch (error) {
-    services.onError(error, formatRequestId(admitted.requestId))
-    services.serving.observer.lost(
-      admitted.watch,
-      formatRequestId(admitted.requestId),
-      head.model,
-      admitted.chat.stream,
-    )
-    answer.fail(error)
-  } finally {
-    if (recording === undefined) await close(undefined)
-  }
-}
-
-/** The client and the retries that join its attempt. Events are recorded for the retries. */
-function audienceOf(
-  answer: ChatAnswer,
-  { attempt }: OwnAttempt,
-  clientSignal: AbortSignal,
-  isStream: boolean,
-): Omit<Audience, 'unheard' | 'stopped'> {
-  if (attempt === undefined) return { clientSignal, deliver: answer.deliver }
-  const leave = () => attempt.leave(clientSignal.reason, isStream && attempt.recorder.bytes > 0)
-  if (clientSignal.aborted) leave()
-  else clientSignal.addEventListener('abort', leave, { once: true })
-  return {
-    clientSignal: attempt.signal,
-    connectionSignal: clientSignal,
-    attempt,
-    deliver(events) {
-      attempt.recorder.add(events)
-      if (!clientSignal.aborted) return answer.deliver(events)
-      // The recording was dropped: a retry could no longer get this answer from the beginning. One that waits has not cancelled it.
-      if (attempt.recorder.events === undefined) {
-        attempt.cancel(attempt.isAbandoned ? clientSignal.reason : new AttemptLostError())
-      }
-      // Web tools are not paid for while no client waits.
-      return events.some(({ type }) => type === 'activity') ? attempt.waitForClient() : undefined
+      if (isCustomersFault(failure)) undecided?.refusedByModel(failure)
+      else onError(failure)
     },
-  }
+    onError,
+  })
 }
 
 function open(
   { services, outgoing, funding }: Exchange,
-  head: AttemptHead,
-  form: AnswerForm,
+  head: AnswerHead,
+  form: ReaderForm,
   headers: Readonly<Record<string, string>> = {},
-): ChatAnswer {
+): AnswerReader {
   const requestId = formatRequestId(head.requestId)
-  return openAnswer(head, form, outgoing, {
+  return openReader(head, form, outgoing, {
     headers: { ...v1Headers(requestId), ...funding?.headers(), ...headers },
     requestId,
     publicUrl: services.publicUrl,

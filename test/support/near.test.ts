@@ -9,7 +9,7 @@ const nearOf = (...changed: readonly string[]) => {
 
 test('a change runs the tests of its room, and of the rooms whose files import what has changed', () => {
   const isNear = nearOf('src/billing/charge.ts')
-  for (const file of ['src/billing/quote.test.ts', 'src/chat/attempts.test.ts']) assert.ok(isNear(file), file)
+  for (const file of ['src/billing/quote.test.ts', 'src/chat/answers.test.ts']) assert.ok(isNear(file), file)
   for (const file of ['src/tools/safe-fetch.test.ts', 'gateway/settle.test.ts']) assert.ok(!isNear(file), file)
 })
 

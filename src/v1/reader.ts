@@ -1,10 +1,10 @@
 import type { ServerResponse } from 'node:http'
-import type { AnswerEnd, AttemptHead } from '../chat/recording.ts'
-import { type ErrorContext, errorResponse } from '../http/error-response.ts'
+import type { AnswerReader } from '../chat/answer.ts'
+import type { AnswerEnd, AnswerHead } from '../chat/log.ts'
+import { type ErrorContext, errorResponse, isRepeatable } from '../http/error-response.ts'
 import { sendJson } from '../http/send.ts'
-import type { ChatEvent } from '../inference/chat-events.ts'
 import { digits } from '../ledger/request-id.ts'
-import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
+import { fromAtomic, zero } from '../money/usdc.ts'
 import { BufferedAnswer } from './buffered-answer.ts'
 import {
   type CompletionHead,
@@ -15,42 +15,31 @@ import {
 } from './chat-chunks.ts'
 import { EventStream } from './event-stream.ts'
 
-/** One answer to one client, streamed or buffered: events as they arrive, then the end or an error. */
-export type ChatAnswer = {
-  deliver(events: readonly ChatEvent[]): Promise<void> | undefined
-  /** `headers` are sent if the headers were not sent yet. */
-  succeed(end: AnswerEnd, headers?: Readonly<Record<string, string>>): void
-  /** `charged`: rounds and searches before the failure; default: nothing. */
-  fail(error: unknown, charged?: Usdc): void
-  /** The client has disconnected: nothing more is sent. */
-  abandon(): void
-}
-
-export type AnswerOptions = ErrorContext & {
+export type ReaderOptions = ErrorContext & {
   readonly headers: Readonly<Record<string, string>>
   readonly streamKeepaliveMs: number
   readonly keepaliveAfterMs: number
   readonly blockedMsMax: number
 }
 
-export type AnswerForm = { readonly stream: boolean; readonly includeUsage: boolean }
+export type ReaderForm = { readonly stream: boolean; readonly includeUsage: boolean }
 
-export function openAnswer(
-  head: AttemptHead,
-  form: AnswerForm,
+export function openReader(
+  head: AnswerHead,
+  form: ReaderForm,
   outgoing: ServerResponse,
-  options: AnswerOptions,
-): ChatAnswer {
+  options: ReaderOptions,
+): AnswerReader {
   const held = { ...options, headers: { ...options.headers, 'x-router-held-usdc': head.held.toString() } }
-  return form.stream ? streamedAnswer(head, form, outgoing, held) : bufferedAnswer(head, outgoing, held)
+  return form.stream ? streamReader(head, form, outgoing, held) : bufferReader(head, outgoing, held)
 }
 
-function streamedAnswer(
-  head: AttemptHead,
-  { includeUsage }: AnswerForm,
+function streamReader(
+  head: AnswerHead,
+  { includeUsage }: ReaderForm,
   outgoing: ServerResponse,
-  options: AnswerOptions,
-): ChatAnswer {
+  options: ReaderOptions,
+): AnswerReader {
   const renderer = createChunkRenderer({ ...completionHead(head), includeUsage })
   const stream = new EventStream(outgoing, renderer, {
     headers: options.headers,
@@ -65,17 +54,20 @@ function streamedAnswer(
     },
     fail(error) {
       const response = errorResponse(error, options)
-      if (stream.committed) stream.end(renderer.error(response.body))
-      else {
-        stream.abandon()
-        sendJson(outgoing, response.status, response.body, { ...options.headers, ...response.headers })
+      if (stream.committed) {
+        stream.end(renderer.error(response.body))
+        return false
       }
+      const isAdvised = isRepeatable(error) && !outgoing.destroyed
+      stream.abandon()
+      sendJson(outgoing, response.status, response.body, { ...options.headers, ...response.headers })
+      return isAdvised
     },
     abandon: () => stream.abandon(),
   }
 }
 
-function bufferedAnswer(head: AttemptHead, outgoing: ServerResponse, options: AnswerOptions): ChatAnswer {
+function bufferReader(head: AnswerHead, outgoing: ServerResponse, options: ReaderOptions): AnswerReader {
   const message = createMessageAssembler()
   const answer = new BufferedAnswer(outgoing, {
     headers: options.headers,
@@ -101,14 +93,16 @@ function bufferedAnswer(head: AttemptHead, outgoing: ServerResponse, options: An
     },
     fail(error, charged = zero) {
       const response = errorResponse(error, options)
+      const isAdvised = isRepeatable(error) && !outgoing.headersSent && !outgoing.destroyed
       answer.end(response.status, response.body, { ...response.headers, 'x-router-charged-usdc': charged.toString() })
+      return isAdvised
     },
     abandon: () => answer.abandon(),
   }
 }
 
 /** The completion's id has the same digits as the request id; its time comes from the ledger. */
-function completionHead({ requestId, createdAt, model }: AttemptHead): CompletionHead {
+function completionHead({ requestId, createdAt, model }: AnswerHead): CompletionHead {
   return { id: `chatcmpl-${digits(requestId)}`, created: Math.floor(createdAt.getTime() / 1000), model }
 }
 

@@ -3,10 +3,10 @@ import type { RequestUsage } from '../ledger/hold-calls.ts'
 import type { RequestId } from '../ledger/request-id.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
-// Replays: how an answer is recorded and stored as text (docs/operations/retry.md).
+// The log of an answer for its retries, and how it is stored as text (docs/operations/retry.md).
 
 /** Metadata of an answer, known before it begins. */
-export type AttemptHead = {
+export type AnswerHead = {
   readonly requestId: RequestId
   readonly model: string
   readonly createdAt: Date
@@ -24,7 +24,7 @@ export type AnswerEnd = {
 }
 
 /** A whole answer that can be replayed, streamed or buffered. */
-export type Recording = AttemptHead & AnswerEnd & { readonly events: readonly ChatEvent[] }
+export type Recording = AnswerHead & AnswerEnd & { readonly events: readonly ChatEvent[] }
 
 const bytesMax = 2 * 1024 * 1024
 const eventBytes = 200
@@ -32,13 +32,13 @@ const eventBytes = 200
 /** Events that are not part of the answer, or that are sent separately. */
 const unrecorded = new Set<ChatEvent['type']>(['accepted', 'activity', 'cost', 'item', 'finish', 'failed'])
 
-/** Records the events of one answer and joins adjacent ones: how the upstream split the text is not part of the answer. */
-export class Recorder {
+/** The events of one answer, adjacent ones joined: how the upstream split the text is not part of the answer. */
+export class AnswerLog {
   readonly #reserve: (bytes: number) => boolean
   #events: ChatEvent[] | undefined = []
   #bytes = 0
 
-  /** `reserve` takes memory from the budget of all recordings; false when none is left. */
+  /** `reserve` takes memory from the budget of all logs; false when none is left. */
   constructor(reserve: (bytes: number) => boolean) {
     this.#reserve = reserve
   }

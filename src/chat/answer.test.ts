@@ -1,35 +1,33 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
+import {
+  answeringParts,
+  heldRequest,
+  answeringModel as model,
+  readingClient,
+  wordCounter,
+} from '../../test/support/answering.ts'
 import { atEnd } from '../../test/support/at-end.ts'
 import {
   type ScriptedUpstream,
   startScriptedUpstream,
   type UpstreamExchange,
 } from '../../test/support/scripted-upstream.ts'
-import { Bill } from '../billing/bill.ts'
-import { type ChargingParts, chargeFor } from '../billing/charge.ts'
-import { HiddenReasoning } from '../billing/hidden-reasoning.ts'
+import type { Bill } from '../billing/bill.ts'
+import type { ChargingParts } from '../billing/charge.ts'
 import { quote } from '../billing/quote.ts'
-import { UpstreamUse } from '../billing/upstream-use.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
-import { createRequestId } from '../ledger/request-id.ts'
-import { RequestWatch } from '../observe/request-watch.ts'
-import { inputOf, toModelRequest } from '../providers/model-request.ts'
+import { fromAtomic } from '../money/usdc.ts'
+import { inputOf, type ModelRequest, toModelRequest } from '../providers/model-request.ts'
 import { Router } from '../providers/router.ts'
-import { answerInRounds, Leaving, type LoopParts, type Serving } from './tool-loop.ts'
+import type { AdmittedRequest } from './admit.ts'
+import { Answer, type FirstClient, type ServingParts } from './answer.ts'
 import { toolDefinitions } from './tool-offer.ts'
 
 // One request to a server of the chat-completions protocol that its client leaves. Input costs 1 atomic unit a token, output 5; the
 // provider charges half of that.
 
 const accountId = 'account'
-const model = {
-  id: 'm',
-  contextLength: 400_000,
-  maxOutputTokens: 64_000,
-  inputPerMillion: 1_000_000n,
-  outputPerMillion: 5_000_000n,
-}
 const rates = { inputPerMillion: 500_000n, cachedInputPerMillion: 500_000n, outputPerMillion: 2_500_000n }
 /** Counted as four tokens, and framed with six. */
 const input = { texts: ['What is a penny?'], itemCount: 1 }
@@ -67,77 +65,30 @@ async function routerTo(t: TestContext, answer: ScriptedUpstream['answer']): Pro
 }
 
 /** The end of a request whose client leaves once `isEnough` says so of the events, or at the upstream's head. */
-async function leave(router: Router, parts: ChargingParts, isEnough?: (event: ChatEvent) => boolean) {
-  const client = new AbortController()
-  const bill = new Bill({ model, quote: quote(model, 20, 1_000), searchPerCall: 0n, input }, () => 0)
-  const upstream = new UpstreamUse()
-  const request = {
-    instructions: '',
-    messages: [{ role: 'user' as const, content: 'What is a penny?' }],
-    turns: [],
-    tools: [],
-    toolChoice: 'auto' as const,
-    parallelToolCalls: undefined,
-    responseFormat: { type: 'text' as const },
-    reasoningEffort: 'low' as const,
-    temperature: undefined,
-    maxOutputTokens: 1_000,
-    promptCacheKey: 'key',
-  }
-  const admitted = {
-    request,
-    input,
-    sharesOf: accountId,
-    offer: new Set<string>(),
-    model,
-    chat: { maxTokens: 1_000 },
-    watch: new RequestWatch(() => 0, undefined),
-  } as unknown as Serving['admitted']
+async function leave(router: Router, charging: ChargingParts, isEnough?: (event: ChatEvent) => boolean) {
+  const connection = new AbortController()
   const asked: Pick<Router, 'ask'> = {
     async ask(question) {
       const answer = await router.ask(question)
-      if (isEnough === undefined) client.abort()
+      if (isEnough === undefined) connection.abort()
       return answer
     },
   }
-  const loop = { router: asked, charging: parts, counting: parts, failpoint() {} } as unknown as LoopParts
-  const leaving = new Leaving(bill, parts.hiddenReasoning)
-  client.signal.addEventListener('abort', () => leaving.left(client.signal.reason, new Promise(() => {})))
-  const events = answerInRounds({
-    parts: loop,
-    admitted,
-    bill,
-    upstream,
-    clientSignal: client.signal,
-    waitForClient: () => undefined,
-    leaving,
+  const { parts, ends } = answeringParts({ router: asked, charging, counting: charging })
+  const { client, errors } = readingClient(connection.signal, (event) => {
+    if (isEnough?.(event)) connection.abort()
   })
-  await assert.rejects(
-    async () => {
-      for await (const some of events) if (isEnough !== undefined && some.some(isEnough)) client.abort()
-    },
-    { name: 'AbortError' },
-  )
-  const hold = { payer: { accountId } } as Parameters<typeof chargeFor>[0]['hold']
-  const outcome = { status: 'cancelled' } as const
-  return chargeFor({ hold, stream: true, outcome, bill, usage: undefined, isWhole: false, upstream }, parts)
+  await serve(parts, heldRequest({ input }), client)
+  assert.deepEqual(errors, [])
+  return ends[0]!
 }
 
-function chargingParts(): ChargingParts {
-  return {
-    countTokens: async (texts) =>
-      texts
-        .join(' ')
-        .split(' ')
-        .filter((word) => word !== '').length,
-    hiddenReasoning: new HiddenReasoning(),
-    onUncounted: (error) => assert.fail(String(error)),
-    onRefusedUsage: () => assert.fail('the usage was refused'),
-  }
+function serve(parts: ServingParts, admitted: AdmittedRequest, client: FirstClient): Promise<void> {
+  return new Answer(admitted.requestId, admitted.hold.payer).serve(parts, admitted, client)
 }
 
 test('a cancel after the head of the stream is left to the allowance, although the server has sent no chunk yet', async (t) => {
-  const { charged, voided, errorCode, upstream } = await leave(await routerTo(t, head), chargingParts())
+  const { charged, voided, errorCode, upstream } = await leave(await routerTo(t, head), wordCounter())
   assert.deepEqual(
     [charged, voided, errorCode, upstream?.cost],
     [BigInt(inputTokens), undefined, 'cancel_allowance_spent', 5n],
@@ -197,7 +148,7 @@ for (const [what, answer, expected] of [
   ],
 ] as const) {
   test(`a client that leaves during an answer ${what}`, async (t) => {
-    const parts = chargingParts()
+    const parts = wordCounter()
     // Otherwise the answer would be read on for its report.
     for (let answers = 0; answers < 8; answers += 1) parts.hiddenReasoning.learn(plainRound, 0)
     const end = await leave(await routerTo(t, answer), parts, ({ type }) => type === 'text')
@@ -225,77 +176,61 @@ for (const [what, searchMax] of [
 ] as const) {
   test(`a long prompt is not counted again in later rounds: ${what}`, async (t) => {
     const prompt = 'word '.repeat(5_000)
-    const chat = {
-      model: 'm',
-      messages: [{ role: 'user' as const, content: prompt }],
-      stream: true,
-      includeUsage: false,
-      includeCost: false,
-      maxTokens: 1_000,
-      tools: [],
-      toolChoice: 'auto' as const,
-      responseFormat: { type: 'text' as const },
-      reasoningEffort: 'low' as const,
-    }
+    const asked = heldRequest({}, prompt)
     const offer = new Set(['web_search'])
     const requestOptions = { promptCacheKey: 'key', extraTools: toolDefinitions(offer) }
-    const request = toModelRequest(chat, requestOptions)
+    const request = toModelRequest(asked.chat, requestOptions)
+    const charging = wordCounter()
     const input = inputOf(request)
-    const parts = chargingParts()
-    const terms = {
-      model,
+    const admitted = {
+      ...asked,
+      offer,
+      requestOptions,
+      request,
+      input: { ...input, tokens: await charging.countTokens(input.texts, accountId) },
       quote: { ...quote(model, 18_000, 1_000), inputTokensMax: 6_000 },
       searchPerCall: 1n,
-      input: { ...input, tokens: await parts.countTokens(input.texts, accountId) },
+      searchMax: fromAtomic(searchMax),
     }
-    const hold = { payer: { accountId, partition: 0, keyId: 'key' } }
-    const admitted = { ...terms, chat, offer, requestOptions, request, searchMax, hold, sharesOf: accountId }
     const counted: string[] = []
     const counting = {
-      ...parts,
+      ...charging,
       async countTokens(texts: readonly string[], account: string) {
         assert.equal(account, accountId)
         counted.push(...texts)
-        return parts.countTokens(texts, account)
+        return charging.countTokens(texts, account)
       },
     }
-    const loop = {
-      router: await routerTo(t, searchTwice),
+    const sent: ModelRequest[] = []
+    const router = await routerTo(t, searchTwice)
+    const watched: Pick<Router, 'ask'> = {
+      ask(question) {
+        sent.push(question.request)
+        return router.ask(question)
+      },
+    }
+    const search = async () => [{ title: 'Page', url: 'https://example.com', snippet: 'words '.repeat(2_000) }]
+    const { parts, ends } = answeringParts({
+      router: watched,
       charging: counting,
       counting,
-      failpoint() {},
-      holds: { extend: async () => 'extended', recordToolCall() {} },
-      web: {
-        search: {
-          search: async () => [{ title: 'Page', url: 'https://example.com', snippet: 'words '.repeat(2_000) }],
-        },
-      },
-      onToolFault: (error: unknown) => assert.fail(String(error)),
+      web: { search: { search } },
+    })
+    const bills: Bill[] = []
+    const watch = ({ bill }: { readonly bill: Bill }) => {
+      bills.push(bill)
+      return () => {}
     }
-    const bill = new Bill(terms, () => 0)
-    const events: ChatEvent[] = []
-    for await (const some of answerInRounds({
-      parts: loop as unknown as LoopParts,
-      admitted: {
-        ...admitted,
-        requestId: createRequestId(0, 0),
-        watch: new RequestWatch(() => 0, undefined),
-      } as unknown as Serving['admitted'],
-      bill,
-      upstream: new UpstreamUse(),
-      clientSignal: new AbortController().signal,
-      waitForClient: () => undefined,
-      leaving: new Leaving(bill, parts.hiddenReasoning),
-    })) {
-      events.push(...some)
-    }
+    const { client, events, errors } = readingClient(new AbortController().signal)
+    await serve({ ...parts, checkpoints: { watch } as unknown as ServingParts['checkpoints'] }, admitted, client)
+    assert.deepEqual(errors, [])
     assert.equal(events.at(-1)?.type, 'finish')
-    assert.equal(bill.searchCalls, 2)
+    assert.deepEqual([sent.length, ends[0]?.searchCalls], [3, 2])
     assert.ok(counted.length > 0)
     assert.ok(!counted.includes(prompt))
     assert.equal(new Set(counted).size, counted.length, 'no text is counted twice')
     // What is remembered is what counting everything would give.
-    const { texts, tokens } = bill.round!.input
-    assert.equal(tokens, await parts.countTokens(texts, accountId))
+    const { texts, tokens } = bills[0]!.round!.input
+    assert.equal(tokens, await charging.countTokens(texts, accountId))
   })
 }
