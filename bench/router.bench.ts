@@ -109,13 +109,25 @@ function routed(baseUrl: string, count: number): Subject {
     clock: { now: () => performance.now(), schedule: () => () => {} },
     onFailure: (_, error) => console.error(error),
   })
-  const { signal } = new AbortController()
   const onAttempt = () => ({ headers: undefined, failed: () => {} })
   return {
     name: `router, ${count === 1 ? 'one provider' : `${count} providers`}`,
     async ask() {
       const request = toModelRequest(chat, { promptCacheKey })
-      for await (const _ of await router.ask({ model: 'm', request, account: 'a', signal, onAttempt }));
+      await new Promise<void>((resolve, reject) => {
+        const onEvents = (events: readonly ChatEvent[]) => {
+          const last = events.at(-1)?.type
+          if (last === 'finish' || last === 'failed') resolve()
+          return undefined
+        }
+        router.ask({
+          model: 'm',
+          request,
+          account: 'a',
+          sink: { onAccepted() {}, onEvents, onRefused: reject },
+          onAttempt,
+        })
+      })
     },
     close: () => router.close(),
   }

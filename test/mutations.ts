@@ -62,7 +62,7 @@ const defects: readonly Defect[] = [
   ['migrations/functions/claim_replay.sql', "elsif v_replay.body_hash <> p_body_hash then", 'elsif v_replay.body_hash is null then'],
   // biome-ignore lint/suspicious/noTemplateCurlyInString: it is the text of the source
   ['src/chat/retries.ts', 'sha256(`${payer.keyId} ${idempotencyKey}`)', 'sha256(`${idempotencyKey}`)'],
-  ['src/v1/event-stream.ts', 'return this.#outgoing.write(text) ? undefined : this.#drained()', 'return void this.#outgoing.write(text)'],
+  ['src/v1/stream-reader.ts', 'return this.#outgoing.write(this.#chunk(text)) ? undefined : this.#drained()', 'return void this.#outgoing.write(this.#chunk(text))'],
   ['src/v1/chat-chunks.ts', 'if (!lineEnd.test(json)) return json', 'return json'],
   ['src/v1/chat-chunks.ts', 'total_tokens: usage.promptTokens + usage.completionTokens', 'total_tokens: usage.completionTokens'],
 ]

@@ -68,10 +68,13 @@ async function routerTo(t: TestContext, answer: ScriptedUpstream['answer']): Pro
 async function leave(router: Router, charging: ChargingParts, isEnough?: (event: ChatEvent) => boolean) {
   const connection = new AbortController()
   const asked: Pick<Router, 'ask'> = {
-    async ask(question) {
-      const answer = await router.ask(question)
-      if (isEnough === undefined) connection.abort()
-      return answer
+    ask(question) {
+      const { sink } = question
+      const onAccepted = () => {
+        sink.onAccepted()
+        if (isEnough === undefined) connection.abort()
+      }
+      return router.ask({ ...question, sink: { ...sink, onAccepted } })
     },
   }
   const { parts, ends } = answeringParts({ router: asked, charging, counting: charging })

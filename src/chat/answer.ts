@@ -151,7 +151,9 @@ export class Answer {
   #readsOn = false
   #halted: PromiseWithResolvers<void> | undefined
   #isHalted = false
-  readonly #upstreamStop = new AbortController()
+  /** Ends the wait for the upstream of the current round. */
+  #onStop: ((reason: unknown) => void) | undefined
+  #isUpstreamStopped = false
   #toolsStop: AbortController | undefined
 
   // Billing: what was written when the first client's connection closed, and when the last client left.
@@ -343,14 +345,19 @@ export class Answer {
     this.#returned?.reject(reason)
     this.#toolsStop?.abort(reason)
     this.#readsOn = !this.#isStoppedByUs && this.#needsReport
-    if (!this.#readsOn) this.#upstreamStop.abort(reason)
+    if (!this.#readsOn) this.#stopUpstream(reason)
   }
 
   /** The service stops: it waits for no retry, and reads nothing on. */
   #halt(reason: ServiceError): void {
     this.#isHalted = true
     this.#halted?.resolve()
-    if (this.#readsOn) this.#upstreamStop.abort(reason)
+    if (this.#readsOn) this.#stopUpstream(reason)
+  }
+
+  #stopUpstream(reason: unknown): void {
+    this.#isUpstreamStopped = true
+    this.#onStop?.(reason)
   }
 
   get #needsReport(): boolean {
@@ -411,18 +418,45 @@ export class Answer {
   /** Asks a provider and shows its events. Returns those of the last read, which are shown with what follows them. */
   async #readRound(request: NextRound['request'], round: RoundReader) {
     const { parts, admitted, bill, upstream } = this.#serving
-    const { watch, chat } = admitted
+    const { watch, chat, sharesOf } = admitted
     this.#enter('asked')
+    const over = Promise.withResolvers<void>()
+    this.#onStop = over.reject
     let phase: Phase | undefined
-    let answer: RoutedAnswer | undefined
     let shown: readonly ChatEvent[] = []
+    const take = (events: readonly ChatEvent[]) => {
+      // It was stopped while the events were cut.
+      if (this.#onStop === undefined) return undefined
+      try {
+        shown = round.take(events)
+        if (bill.overflowed) round.end ??= { type: 'finish', reason: 'length' }
+        if (round.end !== undefined) over.resolve()
+        else if (shown.length > 0 && !this.#readsOn) return this.#show(shown)
+      } catch (error) {
+        over.reject(error)
+      }
+      return undefined
+    }
+    // The client may ask for fewer tokens than the upstream's minimum.
+    const cut =
+      chat.maxTokens < request.maxOutputTokens
+        ? createOutputCut(chat.maxTokens, (text) => parts.charging.countTokens([text], sharesOf))
+        : undefined
+    let answer: RoutedAnswer | undefined
     try {
+      if (this.#isUpstreamStopped) throw this.#stopped?.reason
       parts.failpoint('before_upstream_write')
-      answer = await parts.router.ask({
+      answer = parts.router.ask({
         model: admitted.model.id,
         request,
-        account: admitted.sharesOf,
-        signal: this.#upstreamStop.signal,
+        account: sharesOf,
+        sink: {
+          onAccepted: () => {
+            if (this.#state === 'asked') this.#enter('answering')
+          },
+          onEvents: cut === undefined ? take : (events) => cut.push(events).then(take, over.reject),
+          onRefused: over.reject,
+        },
         onSent: ({ id, sealsReasoning }) =>
           bill.noteSent({ provider: id, effort: request.reasoningEffort, sealsReasoning }),
         onAttempt: (provider) => {
@@ -432,31 +466,20 @@ export class Answer {
           return { headers: watch.headersOf(attempt), failed: () => watch.end(attempt, 'failed') }
         },
       })
-      this.#enter('answering')
-      // The client may ask for fewer tokens than the upstream's minimum.
-      const cut =
-        chat.maxTokens < request.maxOutputTokens
-          ? createOutputCut(chat.maxTokens, (text) => parts.charging.countTokens([text], admitted.sharesOf))
-          : undefined
-      for await (const read of answer) {
-        shown = round.take(cut === undefined ? read : await cut.push(read))
-        if (bill.overflowed) round.end ??= { type: 'finish', reason: 'length' }
-        // Leaving the loop stops the upstream.
-        if (round.end !== undefined) break
-        if (shown.length === 0 || this.#readsOn) continue
-        const drained = this.#show(shown)
-        if (drained !== undefined) await drained
-      }
+      await over.promise
+      return { provider: answer.route.provider, shown }
     } finally {
+      this.#onStop = undefined
+      answer?.stop()
       if (phase !== undefined) watch.end(phase, outcomeOf(round, this.#stopped !== undefined))
       const isLeft = round.end === undefined && this.#stopped !== undefined
-      if (answer !== undefined) upstream.roundEnded(answer.route, round.end?.usage, bill.roundStarted || isLeft)
+      if (answer !== undefined && this.#state === 'answering') {
+        upstream.roundEnded(answer.route, round.end?.usage, bill.roundStarted || isLeft)
+      }
       // A client that disconnects during an answer pays for the output so far, held back or not.
       // When the service stops the request, held output is not delivered.
       if (isLeft && !this.#isStoppedByUs) round.release()
     }
-    if (round.end === undefined) throw new Error('the upstream ended without a last event')
-    return { provider: answer.route.provider, shown }
   }
 
   #createTools(): ToolRounds {

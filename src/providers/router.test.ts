@@ -98,16 +98,24 @@ async function ask(
   more: Partial<ModelRequest> = {},
   account = `account ${(accounts += 1)}`,
 ): Promise<string> {
+  const { promise, resolve, reject } = Promise.withResolvers<string>()
+  const answer = router.ask({
+    model: 'm',
+    request: { ...request, ...more },
+    account,
+    sink: {
+      onAccepted() {},
+      onEvents(events) {
+        const end = events.at(-1)?.type
+        if (end === 'finish' || end === 'failed') resolve(end)
+        return undefined
+      },
+      onRefused: reject,
+    },
+    onAttempt: () => ({ headers: undefined, failed: () => {} }),
+  })
   try {
-    const answer = await router.ask({
-      model: 'm',
-      request: { ...request, ...more },
-      account,
-      signal: new AbortController().signal,
-      onAttempt: () => ({ headers: undefined, failed: () => {} }),
-    })
-    let end = ''
-    for await (const events of answer) end = events.at(-1)?.type ?? end
+    const end = await promise
     return end === 'finish' ? answer.route.provider : end
   } catch (error) {
     assert.ok(error instanceof ServiceError, String(error))

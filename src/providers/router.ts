@@ -1,10 +1,11 @@
-import { ServiceError } from '../errors.ts'
+import type { ServiceError } from '../errors.ts'
 import { type ChatEvent, isOutput } from '../inference/chat-events.ts'
 import { type ModelRequest, textsOf } from './model-request.ts'
 import { type Clock, Provider, type ProviderHealth } from './provider.ts'
 import { orderByKey } from './rendezvous.ts'
 import type { Route, RoutingTable } from './routes.ts'
-import type { Asker, UpstreamEnd } from './upstream.ts'
+import type { Asker } from './upstream.ts'
+import type { AnswerSink, UpstreamCall, UpstreamEnd } from './upstream-call.ts'
 import { failureError, isCustomersFault, ModelOverloadedError, UpstreamTimeoutError } from './upstream-errors.ts'
 
 /** One request to any provider of the model. */
@@ -14,8 +15,8 @@ export type RoutedRequest = {
   readonly request: ModelRequest
   /** Whose share of a provider's places it uses. */
   readonly account: string
-  /** Aborts when the client disconnects. */
-  readonly signal: AbortSignal
+  /** `onAccepted` may come again, from another provider. `onRefused`: no provider accepts the request, or the last one failed. */
+  readonly sink: AnswerSink
   /** Called when the request is written to a provider's connection: from then on it may cost the operator money. */
   readonly onSent?: (provider: SentTo) => void
   /** Called for each provider that is tried. */
@@ -84,11 +85,11 @@ export class Router {
     return refusal
   }
 
-  /** Rejects with a `ServiceError` when no provider accepts the request, and with the signal's reason once aborted. */
-  ask(question: RoutedRequest): Promise<RoutedAnswer> {
+  /** Asks one provider after another until one answers. The sink may be called before this returns. */
+  ask(question: RoutedRequest): RoutedAnswer {
     const { routes, deadlineMs } = this.#table
     const candidates = candidatesOf(routes.get(question.model) ?? [], question.request)
-    return new RoutedAnswer(question, candidates, deadlineMs, this.#parts).begin()
+    return new RoutedAnswer(question, candidates, deadlineMs, this.#parts)
   }
 
   async close(): Promise<void> {
@@ -111,13 +112,11 @@ type AnswerParts = {
   readonly onFailure: RouterOptions['onFailure']
 }
 
-type Events = AsyncIterator<readonly ChatEvent[], void, undefined>
-
 /**
  * The answer to one request. Events are buffered until the first output: if the provider fails before that, the next one is tried, and
- * the reader does not notice. `accepted` is passed on immediately, so that headers can be sent; it may come again.
+ * the sink does not notice. The event `accepted` is passed on immediately, so that headers can be sent; it may come again.
  */
-export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
+export class RoutedAnswer implements AnswerSink {
   /** The provider that answers. It can change until the first output. */
   route!: Route
   readonly #question: RoutedRequest
@@ -127,10 +126,13 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
   #left: readonly Route[]
   #provider!: Provider
   #watch!: AttemptWatch
-  #events!: Events
+  #call: UpstreamCall | undefined
   #startedMs = 0
+  #isStopped = false
+  /** The first output has been passed on. */
   #isCommitted = false
-  #isDirect = false
+  /** Without another candidate there is no failover, so nothing is buffered. */
+  #isDirect: boolean | undefined
   #slow: boolean | undefined
   readonly #asker: Asker
   /** Why a provider was skipped: it is full, or the account uses its share. */
@@ -143,31 +145,64 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     this.#deadlineMs = parts.clock.now() + totalMsMax
     this.#left = routes
     this.#asker = { account: question.account, isFurtherRound: question.request.turns.length > 0 }
+    this.#next(undefined)
   }
 
-  /** Tries one provider after another until one accepts the request. */
-  async begin(): Promise<this> {
-    for (let failure: ServiceError | undefined; ; ) {
-      if (!this.#choose()) throw failure ?? this.#refusal ?? new ModelOverloadedError()
-      try {
-        const answer = await this.#ask(this.#provider, this.route)
-        this.#provider.answered(this.#parts.clock.now() - this.#startedMs)
-        this.#events = answer[Symbol.asyncIterator]() as Events
-        return this
-      } catch (error) {
-        failure = this.#failed(error)
-        if (!this.#mayFailOver(failure)) throw failure
-      }
+  /** The sink gets nothing more, and the provider's work ends. */
+  stop(): void {
+    this.#isStopped = true
+    this.#call?.stop()
+  }
+
+  onAccepted(): void {
+    this.#provider.answered(this.#parts.clock.now() - this.#startedMs)
+    this.#isDirect ??= this.#left.length === 0
+    this.#question.sink.onAccepted()
+  }
+
+  onEvents(events: readonly ChatEvent[]): Promise<void> | undefined {
+    const { sink } = this.#question
+    if (this.#isDirect || this.#isCommitted) return sink.onEvents(events)
+    const last = events.at(-1)
+    const hasOutput = events.some(isOutput)
+    if (!hasOutput && last?.type === 'failed' && this.#mayFailOver(failureError(last))) {
+      this.#watch.failed()
+      this.#kept.length = 0
+      this.#slow = undefined
+      this.#next(undefined)
+      return undefined
     }
+    if (hasOutput || this.#left.length === 0 || last?.type === 'failed' || last?.type === 'finish') {
+      return sink.onEvents(this.#commit(events))
+    }
+    this.#kept.push(...events.filter(({ type }) => type !== 'accepted'))
+    return events.some(({ type }) => type === 'accepted') ? sink.onEvents([{ type: 'accepted' }]) : undefined
   }
 
-  [Symbol.asyncIterator](): Events {
-    // Without another candidate there is no failover, so nothing is buffered.
-    this.#isDirect = this.#left.length === 0
-    if (this.#isDirect) return this.#events
-    return {
-      next: () => (this.#isCommitted ? this.#events.next() : this.#nextBeforeOutput()),
-      return: () => this.#events.return?.() ?? Promise.resolve({ done: true, value: undefined }),
+  /** A provider did not accept the request. */
+  onRefused(error: ServiceError): void {
+    this.#watch.failed()
+    if (this.#mayFailOver(error)) this.#next(error)
+    else this.#question.sink.onRefused(error)
+  }
+
+  /** Tries the next provider. `failure` is the last one's. */
+  #next(failure: ServiceError | undefined): void {
+    if (this.#isStopped) return
+    if (!this.#choose()) {
+      this.#question.sink.onRefused(failure ?? this.#refusal ?? new ModelOverloadedError())
+      return
+    }
+    const { route } = this
+    const provider = this.#provider
+    const onEnd = (end: UpstreamEnd) => this.#ended(provider, route, end)
+    try {
+      this.#call = this.#ask(provider, route, onEnd)
+    } catch (error) {
+      // It was not sent.
+      const unsent = error as ServiceError
+      onEnd({ type: 'failed', error: unsent })
+      this.onRefused(unsent)
     }
   }
 
@@ -194,12 +229,12 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     return true
   }
 
-  #ask(provider: Provider, route: Route): ReturnType<Provider['upstream']['respond']> {
-    const { request, signal, onAttempt, onSent } = this.#question
+  #ask(provider: Provider, route: Route, onEnd: (end: UpstreamEnd) => void): UpstreamCall {
+    const { request, onAttempt, onSent } = this.#question
     this.#startedMs = this.#parts.clock.now()
     this.#watch = onAttempt(route.provider)
     provider.begin(route.model)
-    return provider.upstream.respond(request, route.model, signal, {
+    return provider.upstream.ask(request, route.model, this, {
       asker: this.#asker,
       headers: this.#watch.headers,
       // Customers know the model by our name.
@@ -208,7 +243,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
       // If another provider is available it is tried immediately, unless a kept connection was merely stale.
       repeats: this.#left.length === 0 ? 'unanswered' : 'stale',
       ...(onSent && { onSent: () => onSent({ id: provider.settings.id, sealsReasoning: provider.sealsReasoning }) }),
-      onEnd: (end) => this.#ended(provider, route, end),
+      onEnd,
     })
   }
 
@@ -222,43 +257,9 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     }
   }
 
-  /** A provider did not accept the request. Returns the error, or throws an error that is not the provider's. */
-  #failed(error: unknown): ServiceError {
-    const { signal } = this.#question
-    if (signal.aborted || !(error instanceof ServiceError)) {
-      this.#provider.released(this.route.model)
-      throw error
-    }
-    this.#watch.failed()
-    this.#ended(this.#provider, this.route, { type: 'failed', error })
-    return error
-  }
-
   #mayFailOver(failure: ServiceError): boolean {
-    const { signal } = this.#question
     const isInTime = this.#parts.clock.now() < this.#deadlineMs
-    return this.#left.length > 0 && isInTime && !signal.aborted && !isCustomersFault(failure)
-  }
-
-  async #nextBeforeOutput(): Promise<IteratorResult<readonly ChatEvent[], void>> {
-    for (;;) {
-      const { done, value: events } = await this.#events.next()
-      if (done) return { done, value: undefined }
-      const last = events.at(-1)
-      const hasOutput = events.some(isOutput)
-      if (!hasOutput && last?.type === 'failed' && this.#mayFailOver(failureError(last))) {
-        this.#watch.failed()
-        this.#kept.length = 0
-        this.#slow = undefined
-        await this.#events.return?.()
-        await this.begin()
-      } else if (hasOutput || this.#left.length === 0 || last?.type === 'failed' || last?.type === 'finish') {
-        return { done: false, value: this.#commit(events) }
-      } else if (events.some(({ type }) => type === 'accepted')) {
-        this.#kept.push(...events.filter(({ type }) => type !== 'accepted'))
-        return { done: false, value: [{ type: 'accepted' }] }
-      } else this.#kept.push(...events)
-    }
+    return this.#left.length > 0 && isInTime && !this.#isStopped && !isCustomersFault(failure)
   }
 
   /** Whether the first output took too long. Determined, and reported to the provider, when it arrives. */

@@ -1,7 +1,6 @@
-import { errors, Pool } from 'undici'
+import { type Dispatcher, errors, Pool } from 'undici'
 import type { UpstreamTimeouts } from '../config/config.ts'
 import type { Protocol } from './protocol.ts'
-import { type ResponseHead, UpstreamAnswer } from './upstream-answer.ts'
 
 export type UpstreamOptions = {
   /** Our name for the provider. */
@@ -19,21 +18,20 @@ export type UpstreamOptions = {
   readonly connectionsPerAccountMin: number
 }
 
-type SendOptions = {
-  readonly headers: Readonly<Record<string, string>> | undefined
-  readonly repeats: Repeats | undefined
-  /** Called with the answer of each request before the request is sent. */
-  readonly onSend: (answer: UpstreamAnswer) => void
-  /** Called when the request is written to a connection. */
-  readonly onSent: (() => void) | undefined
-}
-
 /** `stale`: retry when a kept connection was already closed. `unanswered`: also when no connection could be opened. */
 export type Repeats = 'stale' | 'unanswered'
 
 export type Connections = {
-  /** Posts a body. Resolves with the response headers, or rejects with the raw error. */
-  send(body: string, options: SendOptions): Promise<ResponseHead>
+  /** Posts a body. The handler gets the answer. */
+  dispatch(
+    body: string,
+    headers: Readonly<Record<string, string>> | undefined,
+    handler: Dispatcher.DispatchHandler,
+  ): void
+  /** How many connections were opened so far. */
+  readonly openedCount: number
+  /** Whether a request that failed without an answer is sent again. `openedBefore` is the count when it was sent. */
+  isRepeatable(error: unknown, openedBefore: number, repeats: Repeats): boolean
   /** Requests the list of models. Any response but 401, 403 and 5xx shows that the server works. */
   probe(): Promise<void>
   /** Accepts no more requests. Resolves when those in flight have ended. */
@@ -53,22 +51,17 @@ export function createConnections(options: UpstreamOptions): Connections {
   const path = `${basePath}${options.protocol.path}`
   const ownHeaders = requestHeaders(options)
   return {
-    async send(body, { headers: more, repeats = 'unanswered', onSend, onSent }) {
+    dispatch(body, more, handler) {
       const headers = more === undefined ? ownHeaders : { ...more, ...ownHeaders }
-      const openedBefore = past.openedCount()
-      for (let isRepeat = false; ; isRepeat = true) {
-        const answer = new UpstreamAnswer(onSent)
-        onSend(answer)
-        pool.dispatch({ method: 'POST', path, headers, body }, answer)
-        try {
-          return await answer.head
-        } catch (error) {
-          // If no connection was opened meanwhile, the request used an old one. A connection opened for another request may hide that: then
-          // the request is not retried, which is safe.
-          const wasReused = past.openedCount() === openedBefore
-          if (isRepeat || !isRepeatable(error, wasReused, past, repeats)) throw error
-        }
-      }
+      pool.dispatch({ method: 'POST', path, headers, body }, handler)
+    },
+    get openedCount() {
+      return past.openedCount()
+    },
+    isRepeatable(error, openedBefore, repeats) {
+      // If no connection was opened meanwhile, the request used an old one. A connection opened for another request may hide that: then
+      // the request is not sent again, which is safe.
+      return isRepeatable(error, past.openedCount() === openedBefore, past, repeats)
     },
     async probe() {
       const { accept: _, 'content-type': __, ...headers } = ownHeaders

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { type TestContext, test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
+import { respond } from '../../test/support/read-answer.ts'
 import {
   created,
   modelRequest as request,
@@ -13,7 +14,8 @@ import {
 import { until } from '../../test/support/until.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
 import { responses } from './responses.ts'
-import { createUpstream, type Upstream, type UpstreamEnd } from './upstream.ts'
+import { createUpstream, type Upstream } from './upstream.ts'
+import type { UpstreamEnd } from './upstream-call.ts'
 import { failureError, ModelOverloadedError } from './upstream-errors.ts'
 
 // Time stands still here until a test moves it: on a busy machine the beginning of an answer can take longer than a short timeout.
@@ -60,7 +62,7 @@ test('a deadline that passes while the client does not read is no failure of the
   const upstream = await openUpstream(t, answerWith, totalMs)
   const ends: UpstreamEnd['type'][] = []
   const onEnd = ({ type }: UpstreamEnd) => void ends.push(type)
-  const answer = await upstream.respond(request, 'm', t.signal, { asker, onEnd })
+  const answer = await respond(upstream, request, t.signal, { asker, onEnd })
   const seen: ChatEvent[] = []
   for await (const events of answer) {
     seen.push(...events)
@@ -85,7 +87,7 @@ test('an endless slow upstream ends with a timeout', async (t) => {
     exchange.outgoing.on('close', () => clearInterval(drip))
   }
   const upstream = await openUpstream(t, drips, totalMs)
-  const answer = await upstream.respond(request, 'm', t.signal, { asker })
+  const answer = await respond(upstream, request, t.signal, { asker })
   const reading = Array.fromAsync(answer)
   await nextPiece()
   // The reader has taken the piece and waits for the next.
@@ -97,12 +99,12 @@ test('an endless slow upstream ends with a timeout', async (t) => {
 
 test('an answer that is never read releases its connection after its timeout', async (t) => {
   const upstream = await openUpstream(t, (exchange) => exchange.send(created), totalMs)
-  await upstream.respond(request, 'm', t.signal, { asker })
+  await respond(upstream, request, t.signal, { asker })
   t.mock.timers.tick(totalMs - 1)
-  await assert.rejects(upstream.respond(request, 'm', t.signal, { asker }), ModelOverloadedError)
+  await assert.rejects(respond(upstream, request, t.signal, { asker }), ModelOverloadedError)
   t.mock.timers.tick(1)
   await until(() => !upstream.isFull)
-  assert.ok(await upstream.respond(request, 'm', t.signal, { asker }))
+  assert.ok(await respond(upstream, request, t.signal, { asker }))
 })
 
 test('an error with a slow body is still an error', async (t) => {
@@ -115,7 +117,7 @@ test('an error with a slow body is still an error', async (t) => {
   }
   const upstream = await openUpstream(t, dripError, longMs)
   const piece = nextPiece()
-  const refused = assert.rejects(upstream.respond(request, 'm', t.signal, { asker }), { code: 'upstream_error' })
+  const refused = assert.rejects(respond(upstream, request, t.signal, { asker }), { code: 'upstream_error' })
   await piece
   // The timeout of the body begins when its head was read.
   await new Promise(setImmediate)

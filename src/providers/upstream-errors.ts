@@ -1,6 +1,6 @@
 import { ServiceError } from '../errors.ts'
 import { chatParam, type Protocol } from './protocol.ts'
-import type { ResponseHead } from './upstream-answer.ts'
+import type { ResponseHead } from './upstream-call.ts'
 import { type Fault, flaggedFault } from './upstream-fault.ts'
 
 const retryAfterMsMax = 60_000

@@ -6,6 +6,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo, Socket } from 'node:net'
 import { type TestContext, test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
+import { type AnswerEvents, respond } from '../../test/support/read-answer.ts'
 import { modelRequest } from '../../test/support/scripted-upstream.ts'
 import { ServiceError } from '../errors.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
@@ -71,24 +72,24 @@ function begin(response: ServerResponse): ServerResponse {
   return response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' })
 }
 
-async function readAll(answer: Promise<AsyncIterable<readonly ChatEvent[]>>): Promise<ChatEvent[]> {
+async function readAll(answer: Promise<AnswerEvents>): Promise<ChatEvent[]> {
   const events: ChatEvent[] = []
   for await (const batch of await answer) events.push(...batch)
   return events
 }
 
 /** The last event, as `finish stop` or `failed upstream_reset`. */
-async function ending(answer: Promise<AsyncIterable<readonly ChatEvent[]>>): Promise<string> {
+async function ending(answer: Promise<AnswerEvents>): Promise<string> {
   const last = (await readAll(answer)).at(-1)
   if (last?.type === 'finish') return `finish ${last.reason}`
   return last?.type === 'failed' ? `failed ${last.code}` : `open ${last?.type}`
 }
 
 /** Asks as soon as there is room: a connection is free again a few turns after its answer was read. */
-async function respondWhenFree(upstream: Upstream, signal: AbortSignal): Promise<AsyncIterable<readonly ChatEvent[]>> {
+async function respondWhenFree(upstream: Upstream, signal: AbortSignal): Promise<AnswerEvents> {
   for (;;) {
     try {
-      return await upstream.respond(request, 'm', signal, options)
+      return await respond(upstream, request, signal, options)
     } catch (error) {
       if (!(error instanceof ModelOverloadedError)) throw error
       await new Promise(setImmediate)
@@ -111,7 +112,7 @@ test('a request is sent in its protocol’s format, and its answer is read as it
     for await (const chunk of incoming) sent += chunk
     begin(response).end(recording('reasoning-summary'))
   })
-  const events = await readAll(upstream.respond(request, 'm', never, options))
+  const events = await readAll(respond(upstream, request, never, options))
   assert.equal(sent, responses.write(request, 'm', 'here'))
   assert.equal(requests[0]?.url, '/v1/responses')
   assert.equal(requests[0]?.method, 'POST')
@@ -130,7 +131,7 @@ test('a connection that breaks after a complete answer does no harm', async (con
     begin(response).write(`data: ${JSON.stringify(chunk)}\n\n`, () => response.destroy())
   }
   const { upstream } = await stage(context, script, { protocol: chatCompletions })
-  assert.equal(await ending(upstream.respond(request, 'm', never, options)), 'finish stop')
+  assert.equal(await ending(respond(upstream, request, never, options)), 'finish stop')
 })
 
 test('characters cut by the network arrive whole', async (context) => {
@@ -139,7 +140,7 @@ test('characters cut by the network arrive whole', async (context) => {
     for (const byte of recording('unicode')) response.write(Buffer.from([byte]))
     response.end()
   })
-  const events = await readAll(upstream.respond(request, 'm', never, options))
+  const events = await readAll(respond(upstream, request, never, options))
   const text = events.map((event) => (event.type === 'text' ? event.text : '')).join('')
   assert.equal(text, 'Grüße, 世界! 👩‍👩‍👧 😀 \u2028 "quoted"\n\\u0000')
 })
@@ -148,7 +149,7 @@ test('without a key no authorization header is sent', async (context) => {
   const { upstream, requests } = await stage(context, (response) => begin(response).end(completed), {
     apiKey: undefined,
   })
-  await readAll(upstream.respond(request, 'm', never, options))
+  await readAll(respond(upstream, request, never, options))
   assert.equal(requests[0]?.headers.authorization, undefined)
 })
 
@@ -167,7 +168,7 @@ test('a connection that the upstream leaves open after its last event is closed'
     response.on('close', closed.resolve)
     begin(response).write(created + completed)
   })
-  assert.equal(await ending(upstream.respond(request, 'm', never, options)), 'finish stop')
+  assert.equal(await ending(respond(upstream, request, never, options)), 'finish stop')
   await closed.promise
 })
 
@@ -188,9 +189,9 @@ test('output is read only as fast as it is consumed', async (context) => {
     if (count === 1) fill()
     else response.end(completed)
   })
-  const answer = await upstream.respond(request, 'm', never, options)
+  const answer = await respond(upstream, request, never, options)
   // Meanwhile other answers begin and end: this one can be read at any pace.
-  for (let round = 0; round < 30; round += 1) await readAll(upstream.respond(request, 'm', never, options))
+  for (let round = 0; round < 30; round += 1) await readAll(respond(upstream, request, never, options))
   assert.ok(written < offered, 'the upstream could write everything though nobody read it')
   let characters = 0
   for await (const batch of answer) {
@@ -207,7 +208,7 @@ test('when a client disconnects, its upstream connection is closed', async (cont
   })
   const leaving = new AbortController()
   const reading = (async () => {
-    for await (const batch of await upstream.respond(request, 'm', leaving.signal, options))
+    for await (const batch of await respond(upstream, request, leaving.signal, options))
       if (batch.length > 0) leaving.abort(new Error('left'))
   })()
   await assert.rejects(reading, /left/)
@@ -221,9 +222,9 @@ test('a client that leaves before the answer begins ends the request', async (co
     response.on('close', closed.resolve)
     leaving.abort(new Error('left'))
   })
-  await assert.rejects(upstream.respond(request, 'm', leaving.signal, options), /left/)
+  await assert.rejects(respond(upstream, request, leaving.signal, options), /left/)
   await closed.promise
-  await assert.rejects(upstream.respond(request, 'm', leaving.signal, options), /left/)
+  await assert.rejects(respond(upstream, request, leaving.signal, options), /left/)
 })
 
 test('a reader that stops in the middle closes the connection', async (context) => {
@@ -232,7 +233,7 @@ test('a reader that stops in the middle closes the connection', async (context) 
     response.on('close', closed.resolve)
     begin(response).write(created + delta('x'))
   })
-  for await (const batch of await upstream.respond(request, 'm', never, options)) if (batch.length > 0) break
+  for await (const batch of await respond(upstream, request, never, options)) if (batch.length > 0) break
   await closed.promise
 })
 
@@ -378,7 +379,7 @@ test('each refusal of the upstream gets its documented code', async (context) =>
       .end(typeof body === 'string' ? body : JSON.stringify(body))
   })
   for (const [status, body, code, param] of faults) {
-    const error = await rejection(upstream.respond(request, 'm', never, options))
+    const error = await rejection(respond(upstream, request, never, options))
     assert.equal(`${error.code} ${error.param}`, `${code} ${param}`, `${status} ${JSON.stringify(body)}`)
     if (error instanceof UpstreamError) assert.equal(error.upstreamStatus, status)
   }
@@ -398,7 +399,7 @@ test('an overloaded upstream is waited for, never longer than a minute', async (
     response.writeHead(429, headers[count - 1]).end(),
   )
   const waits = []
-  for (const _ of headers) waits.push((await rejection(upstream.respond(request, 'm', never, options))).retryAfterMs)
+  for (const _ of headers) waits.push((await rejection(respond(upstream, request, never, options))).retryAfterMs)
   assert.deepEqual(waits, [7_000, 60_000, 1_500, 2_000, 60_000, 2_000])
 })
 
@@ -407,7 +408,7 @@ test('an exhausted quota of the operator is distinguished from a rate limit, and
   const { upstream } = await stage(context, (response) =>
     response.writeHead(429, { 'retry-after': '2' }).end(JSON.stringify({ error })),
   )
-  for (const refusal of [await rejection(upstream.respond(request, 'm', never, options)), failureError(error)]) {
+  for (const refusal of [await rejection(respond(upstream, request, never, options)), failureError(error)]) {
     assert.deepEqual([refusal.code, refusal.retryAfterMs], ['overloaded', 60_000])
     assert.match(refusal.message, /quota of this service at its model provider is exhausted/)
   }
@@ -418,7 +419,7 @@ test('no message contains the key or the address of the upstream', async (contex
     const message = `Key sk-test-0123456789 at http://${incoming.headers.host}/v1/responses (${incoming.headers.host}) is wrong. ${'x'.repeat(5_000)}`
     response.writeHead(400).end(JSON.stringify({ error: { message, code: 'bad' } }))
   })
-  const { message } = await rejection(upstream.respond(request, 'm', never, options))
+  const { message } = await rejection(respond(upstream, request, never, options))
   assert.match(message, /^The model refused the request: Key \[removed\] at \[removed\]/)
   assert.doesNotMatch(message, /sk-test|127\.0\.0\.1/)
   assert.ok(message.length < 600)
@@ -431,7 +432,7 @@ test('a refusal of flagged input says why, and does not name the provider or its
     metadata: { reasons: ['violence', 'self-harm'], flagged_input: 'Hi', provider_name: 'Vendor' },
   }
   const { upstream } = await stage(context, (response) => response.writeHead(403).end(JSON.stringify({ error })))
-  const { message } = await rejection(upstream.respond(request, 'm', never, options))
+  const { message } = await rejection(respond(upstream, request, never, options))
   assert.equal(message, 'The model refused the request: the input was flagged for violence, self-harm.')
 })
 
@@ -441,7 +442,7 @@ test('an answer that is not a stream of events is an error of the upstream', asy
     else response.writeHead(200, { 'content-type': 'text/event-stream', 'content-encoding': 'gzip' }).end('x')
   })
   for (let round = 0; round < 2; round += 1)
-    assert.equal((await rejection(upstream.respond(request, 'm', never, options))).code, 'upstream_error')
+    assert.equal((await rejection(respond(upstream, request, never, options))).code, 'upstream_error')
 })
 
 test('a provider that sends without end, but no output, has failed', async (context) => {
@@ -453,7 +454,7 @@ test('a provider that sends without end, but no output, has failed', async (cont
     begin(response).on('drain', send)
     send()
   })
-  assert.equal(await ending(upstream.respond(request, 'm', never, options)), 'failed upstream_reset')
+  assert.equal(await ending(respond(upstream, request, never, options)), 'failed upstream_reset')
 })
 
 test('an endless error body is not read to its end', async (context) => {
@@ -465,7 +466,7 @@ test('an endless error body is not read to its end', async (context) => {
     response.on('close', closed.resolve).on('drain', fill).writeHead(500)
     fill()
   })
-  assert.equal((await rejection(upstream.respond(request, 'm', never, options))).code, 'upstream_error')
+  assert.equal((await rejection(respond(upstream, request, never, options))).code, 'upstream_error')
   await closed.promise
 })
 
@@ -474,7 +475,7 @@ test('an upstream that does not begin to answer in time is aborted', async (cont
   const { upstream } = await stage(context, (response) => response.on('close', closed.resolve), {
     timeouts: { ...timeouts, firstByteMs: 50 },
   })
-  const error = await rejection(upstream.respond(request, 'm', never, options))
+  const error = await rejection(respond(upstream, request, never, options))
   assert.ok(error instanceof UpstreamTimeoutError)
   await closed.promise
 })
@@ -483,7 +484,7 @@ test('an upstream that falls silent ends the answer with a timeout', async (cont
   const { upstream } = await stage(context, (response) => begin(response).write(created + delta('x')), {
     timeouts: { ...timeouts, idleMs: 500 },
   })
-  const events = await readAll(upstream.respond(request, 'm', never, options))
+  const events = await readAll(respond(upstream, request, never, options))
   assert.deepEqual(
     events.map((event) => event.type),
     ['accepted', 'text', 'failed'],
@@ -504,13 +505,13 @@ test('an answer that breaks off ends with a failure, whichever way it broke', as
     begin(response).write(created + delta('x'), () => breaks[count - 1]!(response))
   })
   const endings = []
-  for (const _ of breaks) endings.push(await ending(upstream.respond(request, 'm', never, options)))
+  for (const _ of breaks) endings.push(await ending(respond(upstream, request, never, options)))
   assert.deepEqual(endings, ['failed upstream_ended', 'failed upstream_reset', 'failed upstream_reset'])
 })
 
 test('a request that may have been served is not sent twice', async (context) => {
   const { upstream, requests } = await stage(context, (response) => response.socket?.resetAndDestroy())
-  assert.equal((await rejection(upstream.respond(request, 'm', never, options))).code, 'upstream_error')
+  assert.equal((await rejection(respond(upstream, request, never, options))).code, 'upstream_error')
   assert.equal(requests.length, 1)
 })
 
@@ -532,7 +533,7 @@ test('an upstream that is not there is tried twice and is then an error without 
     attempts += 1
   }
   subscribe('undici:client:connectError', onAttempt)
-  const error = await rejection(upstream.respond(request, 'm', never, options))
+  const error = await rejection(respond(upstream, request, never, options))
   unsubscribe('undici:client:connectError', onAttempt)
   assert.equal(error.code, 'upstream_error')
   assert.doesNotMatch(error.message, /127|ECONN/)
@@ -542,8 +543,8 @@ test('an upstream that is not there is tried twice and is then an error without 
 test('requests beyond the connection limit are refused immediately, until a connection is free', async (context) => {
   const { upstream } = await stage(context, (response) => begin(response).write(created), { connectionsMax: 1 })
   const leaving = new AbortController()
-  await upstream.respond(request, 'm', leaving.signal, options)
-  await assert.rejects(upstream.respond(request, 'm', never, options), ModelOverloadedError)
+  await respond(upstream, request, leaving.signal, options)
+  await assert.rejects(respond(upstream, request, never, options), ModelOverloadedError)
   leaving.abort()
   assert.ok(await respondWhenFree(upstream, never))
 })
@@ -554,13 +555,13 @@ test('a further round is not refused at the limit: it waits for a connection, at
     count === 1 ? begin(response).write(created) : begin(response).end(created + completed)
   const { upstream, requests } = await stage(context, script, settings)
   const leaving = new AbortController()
-  await upstream.respond(request, 'm', leaving.signal, options)
+  await respond(upstream, request, leaving.signal, options)
   const furtherRound = { asker: { account: 'b', isFurtherRound: true } }
-  const late = upstream.respond(request, 'm', never, { ...furtherRound, totalMsMax: 50 })
+  const late = respond(upstream, request, never, { ...furtherRound, totalMsMax: 50 })
   assert.ok((await rejection(late)) instanceof UpstreamTimeoutError)
   const left = new AbortController()
-  const gone = upstream.respond(request, 'm', left.signal, furtherRound)
-  const waiting = ending(upstream.respond(request, 'm', never, furtherRound))
+  const gone = respond(upstream, request, left.signal, furtherRound)
+  const waiting = ending(respond(upstream, request, never, furtherRound))
   assert.equal(upstream.requestsUnderWay, 3)
   assert.ok(upstream.refusal(options.asker) instanceof ModelOverloadedError)
   left.abort(new Error('left'))

@@ -1,3 +1,4 @@
+import type { AnswerEnd } from '../chat/log.ts'
 import { ServiceError } from '../errors.ts'
 import type { Annotation, ChatEvent, FinishReason, ToolActivity } from '../inference/chat-events.ts'
 import type { Usage } from '../inference/usage.ts'
@@ -13,6 +14,10 @@ export type CompletionHead = {
 
 /** The charge for an answer, split by what it pays for. */
 export type Cost = { readonly prompt: Usdc; readonly completion: Usdc; readonly search: Usdc }
+
+export function costOf({ charged, searchCost, inputCost }: AnswerEnd): Cost {
+  return { prompt: inputCost, completion: fromAtomic(charged - searchCost - inputCost), search: searchCost }
+}
 
 /** The frames of one stream, each ready to be written. */
 export type ChunkRenderer = {

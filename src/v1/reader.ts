@@ -1,29 +1,25 @@
 import type { ServerResponse } from 'node:http'
 import type { AnswerReader } from '../chat/answer.ts'
-import type { AnswerEnd, AnswerHead } from '../chat/log.ts'
-import { type ErrorContext, errorResponse, isRepeatable } from '../http/error-response.ts'
-import { sendJson } from '../http/send.ts'
+import type { AnswerHead } from '../chat/log.ts'
+import type { ErrorContext } from '../http/error-response.ts'
 import { digits } from '../ledger/request-id.ts'
-import { fromAtomic, zero } from '../money/usdc.ts'
-import { BufferedAnswer } from './buffered-answer.ts'
-import {
-  type CompletionHead,
-  type Cost,
-  completionBody,
-  createChunkRenderer,
-  createMessageAssembler,
-} from './chat-chunks.ts'
-import { EventStream } from './event-stream.ts'
+import { BodyReader } from './body-reader.ts'
+import type { CompletionHead } from './chat-chunks.ts'
+import { StreamReader } from './stream-reader.ts'
 
 export type ReaderOptions = ErrorContext & {
   readonly headers: Readonly<Record<string, string>>
+  /** After this much silence a stream gets a comment line: proxies close silent connections. */
   readonly streamKeepaliveMs: number
+  /** After this time the headers of a body are sent, and white space keeps its connection alive. */
   readonly keepaliveAfterMs: number
+  /** A client that reads nothing for this long counts as disconnected. */
   readonly blockedMsMax: number
 }
 
 export type ReaderForm = { readonly stream: boolean; readonly includeUsage: boolean }
 
+/** Writes an answer to a client, streamed or buffered. */
 export function openReader(
   head: AnswerHead,
   form: ReaderForm,
@@ -31,81 +27,13 @@ export function openReader(
   options: ReaderOptions,
 ): AnswerReader {
   const held = { ...options, headers: { ...options.headers, 'x-router-held-usdc': head.held.toString() } }
-  return form.stream ? streamReader(head, form, outgoing, held) : bufferReader(head, outgoing, held)
-}
-
-function streamReader(
-  head: AnswerHead,
-  { includeUsage }: ReaderForm,
-  outgoing: ServerResponse,
-  options: ReaderOptions,
-): AnswerReader {
-  const renderer = createChunkRenderer({ ...completionHead(head), includeUsage })
-  const stream = new EventStream(outgoing, renderer, {
-    headers: options.headers,
-    silenceMsMax: options.streamKeepaliveMs,
-    blockedMsMax: options.blockedMsMax,
-  })
-  return {
-    deliver: (events) => stream.deliver(events),
-    succeed(end) {
-      const { finish, usage, done } = renderer
-      stream.end(finish(end.finishReason) + usage(end.usage, costOf(end)) + done)
-    },
-    fail(error) {
-      const response = errorResponse(error, options)
-      if (stream.committed) {
-        stream.end(renderer.error(response.body))
-        return false
-      }
-      const isAdvised = isRepeatable(error) && !outgoing.destroyed
-      stream.abandon()
-      sendJson(outgoing, response.status, response.body, { ...options.headers, ...response.headers })
-      return isAdvised
-    },
-    abandon: () => stream.abandon(),
-  }
-}
-
-function bufferReader(head: AnswerHead, outgoing: ServerResponse, options: ReaderOptions): AnswerReader {
-  const message = createMessageAssembler()
-  const answer = new BufferedAnswer(outgoing, {
-    headers: options.headers,
-    keepaliveAfterMs: options.keepaliveAfterMs,
-    keepaliveEveryMs: options.streamKeepaliveMs,
-    blockedMsMax: options.blockedMsMax,
-  })
-  return {
-    deliver(events) {
-      message.add(events)
-      return undefined
-    },
-    succeed(end, headers) {
-      const { finishReason, usage } = end
-      const body = completionBody({
-        ...completionHead(head),
-        message: message.finish(),
-        finishReason,
-        usage,
-        cost: costOf(end),
-      })
-      answer.end(200, body, { 'x-router-charged-usdc': end.charged.toString(), ...headers })
-    },
-    fail(error, charged = zero) {
-      const response = errorResponse(error, options)
-      const isAdvised = isRepeatable(error) && !outgoing.headersSent && !outgoing.destroyed
-      answer.end(response.status, response.body, { ...response.headers, 'x-router-charged-usdc': charged.toString() })
-      return isAdvised
-    },
-    abandon: () => answer.abandon(),
-  }
+  const completion = completionHead(head)
+  return form.stream
+    ? new StreamReader(outgoing, { ...completion, includeUsage: form.includeUsage }, held)
+    : new BodyReader(outgoing, completion, held)
 }
 
 /** The completion's id has the same digits as the request id; its time comes from the ledger. */
 function completionHead({ requestId, createdAt, model }: AnswerHead): CompletionHead {
   return { id: `chatcmpl-${digits(requestId)}`, created: Math.floor(createdAt.getTime() / 1000), model }
-}
-
-function costOf({ charged, searchCost, inputCost }: AnswerEnd): Cost {
-  return { prompt: inputCost, completion: fromAtomic(charged - searchCost - inputCost), search: searchCost }
 }

@@ -8,6 +8,7 @@ import type { EndCall } from '../../src/ledger/hold-calls.ts'
 import { createRequestId } from '../../src/ledger/request-id.ts'
 import { RequestWatch } from '../../src/observe/request-watch.ts'
 import { inputOf, toModelRequest } from '../../src/providers/model-request.ts'
+import type { AnswerSink } from '../../src/providers/upstream-call.ts'
 
 // One answer without a server and a ledger: what it is asked for, who it is for, and what its end would charge.
 
@@ -127,13 +128,12 @@ export function readingClient(signal: AbortSignal, onEvent: (event: ChatEvent) =
 export function routerOf(...reads: readonly (readonly ChatEvent[])[]): object {
   const route = { provider: 'one', model: 'm', priority: 0, weight: 1, rates: undefined }
   return {
-    async ask() {
-      return Object.assign(
-        (async function* () {
-          yield* reads
-        })(),
-        { route },
-      )
+    ask({ sink }: { readonly sink: AnswerSink }) {
+      queueMicrotask(() => {
+        sink.onAccepted()
+        for (const read of reads) void sink.onEvents(read)
+      })
+      return { route, stop() {} }
     },
   }
 }
