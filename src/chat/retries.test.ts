@@ -27,8 +27,8 @@ test('an Idempotency-Key belongs to its API key: another key of the account that
       createRequestId(payer.partition, Date.now()),
     )
   const [first, foreign, repeated] = [await decide(payer), await decide(other), await decide(payer)]
-  assert.deepEqual(['own' in first, 'own' in foreign, 'own' in repeated], [true, true, false])
-  for (const decision of [first, foreign]) if ('own' in decision) await decision.own.close(undefined)
+  assert.deepEqual(['answer' in first, 'answer' in foreign, 'answer' in repeated], [true, true, false])
+  for (const decision of [first, foreign]) if ('answer' in decision) await decision.answer.refuse()
 })
 
 // Otherwise the retries of one account could wait for its lock on every connection that holds and ends need.
