@@ -51,14 +51,17 @@ test('every file and folder that a page names is there', () => {
 // written only when something outside is broken in a way of its own.
 test('every line of the log that a runbook names is one that is written', () => {
   const sources = files.filter((file) => /^(src|bin)\/.*\.(ts|mjs)$/.test(file) && !file.endsWith('.test.ts'))
-  const text = sources.map(read).join('\n')
+  // One machine writes the lines about every kind of transfer.
+  const text = sources.map(read).join('\n').replaceAll(/\$\{kind\}/g, 'transfer')
+  const isWritten = (line: string) =>
+    text.includes(line) || text.includes(line.replace(/withdrawal|refund|payout/, 'transfer'))
   const lines = pages
     .filter((page) => page.startsWith('docs/runbooks/'))
     .flatMap((page) => quoted(page).map((line) => ({ page, line })))
     .filter(({ line }) => /^[a-z]+( [a-z’]+){2,}$/.test(line))
   assert.ok(lines.length >= 8)
   assert.deepEqual(
-    lines.filter(({ line }) => !text.includes(line)),
+    lines.filter(({ line }) => !isWritten(line)),
     [],
   )
 })
