@@ -85,6 +85,8 @@ async function prepare(): Promise<void> {
     const key = (await (await fetch(`${publicUrl}/api/key`, { headers })).json()) as Json
     return key.available_atomic !== '0'
   })
+  // The first snapshot of what is owed to all accounts.
+  await until(async () => (await fetch(`${publicUrl}/api/liabilities/proof`, { headers })).ok)
   const chat = routes.find(({ operation }) => operation.operationId === 'createChatCompletion')!
   const { text } = await run(chat)
   environment.REQUEST_ID = JSON.parse(text).id.replace('chatcmpl-', 'req_')
