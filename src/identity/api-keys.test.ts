@@ -110,6 +110,24 @@ test('an expiry is an instant of the database’s clock, and can be moved and ta
   await holds.end(voided(await hold(holds, payer, 1n)))
 })
 
+test('a new day begins with the whole limit of a key, and a clock that stepped back begins none', async () => {
+  await farFromEndOf('day')
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 100_000n, { limit: fromAtomic(10_000n), limitWindow: 'day' })
+  await holds.end(charge(await hold(holds, payer, 2_000n), 1_500n))
+  for (const [after, spent] of [
+    ['0', 1_500n],
+    ['1 day', 0n],
+    ['-1 day', 1_500n],
+  ] as const) {
+    const [key] = await ledger.database.query<{ spent: bigint }>(
+      'select k.spent from unnest(read_keys($1, array[$2::uuid], now() + $3::interval)) k',
+      [payer.partition, payer.keyId, after],
+    )
+    assert.equal(key!.spent, spent, after)
+  }
+})
+
 test('another window counts what was spent and is held in it, open requests included', async () => {
   await farFromEndOf('day')
   const holds = await openLedger(ledger.database)
