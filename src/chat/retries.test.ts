@@ -14,20 +14,21 @@ const retriesMax = 12
 const connectionsMax = 4
 const never = new AbortController().signal
 
-test('an Idempotency-Key belongs to its API key: another key of the account that sends it sends another request', async (t) => {
+test('an Idempotency-Key belongs to its API key and its body: another key sends another request, another body is refused', async (t) => {
   const { database, drop } = await testDatabase()
   atEnd(t, drop)
   const payer = await openPayer(database, 0n)
   const other = { ...payer, keyId: await openKey(database, { ...payer, id: payer.accountId }) }
   const node = randomUUID()
   const retries = new Retries({ database, ledger: database, node, grace: defaultGrace, now: () => performance.now() })
-  const decide = (of: typeof payer) =>
+  const decide = (of: typeof payer, body = '{}') =>
     retries.decide(
-      { payer: of, body: Buffer.from('{}'), idempotencyKey: 'order 1', retryCount: undefined },
+      { payer: of, body: Buffer.from(body), idempotencyKey: 'order 1', retryCount: undefined },
       createRequestId(payer.partition, Date.now()),
     )
   const [first, foreign, repeated] = [await decide(payer), await decide(other), await decide(payer)]
   assert.deepEqual(['answer' in first, 'answer' in foreign, 'answer' in repeated], [true, true, false])
+  await assert.rejects(decide(payer, '{"n":1}'), { code: 'idempotency_mismatch' })
   for (const decision of [first, foreign]) if ('answer' in decision) await decision.answer.refuse()
 })
 
