@@ -65,7 +65,7 @@ export type SettleSettings = {
 
 export type SettleReady = { readonly pid: number }
 
-/** Deposits and withdrawals. Polled often while one is in progress, so that customers do not wait for the next poll. */
+/** Deposits and withdrawals. A request wakes them; polled often while one is in progress, so that customers do not wait for the next poll. */
 const customersPace = { busyMs: 400, idleTurns: 3, busyTurns: 12 }
 /** While no deposit is awaited, the chain's logs are read once in two seconds, which Arc's public nodes sustain. */
 const depositsPace = { ...customersPace, idleTurns: 5 }
@@ -108,7 +108,8 @@ async function start(settings: SettleSettings): Promise<SettleReady> {
 
 async function work(settings: SettleSettings, log: Log): Promise<void> {
   const database = openDatabase({ url: settings.databaseUrl, poolMax: 6, applicationName: 'penny-settle' })
-  const alone = await waitForTurn(settings, database, log)
+  let wake = () => {}
+  const alone = await waitForTurn(settings, database, log, () => wake())
   // Without the lock another process may already be settling. Exit; the next process continues from the rows.
   void alone.lost.then(() => process.exit(1))
   const { chainId } = settings.terms
@@ -116,7 +117,7 @@ async function work(settings: SettleSettings, log: Log): Promise<void> {
   const headsUrl = headsUrlOf(settings.rpcUrl)
   if (headsUrl !== undefined) node.followHeads(headsUrl, chainId)
   const chain = await untilAnswered(() => openChain({ ...chainOptions(settings), node }), log)
-  settle(settings, database, { chain, node }, log)
+  wake = settle(settings, database, { chain, node }, log)
 }
 
 /**
@@ -126,9 +127,10 @@ async function waitForTurn(
   { databaseUrl, epoch, terms, issuer }: SettleSettings,
   database: Database,
   log: Log,
+  onWoken: () => void,
 ): Promise<Exclusive> {
   for (;;) {
-    const alone = await waitForLock(databaseUrl, log)
+    const alone = await waitForLock(databaseUrl, log, onWoken)
     try {
       await beginEpoch(database, epoch)
       await publishTerms(database, { terms, issuer })
@@ -142,9 +144,9 @@ async function waitForTurn(
 }
 
 /** Only one settlement process works at a time, over all nodes: it alone uses the relayer's nonces. */
-async function waitForLock(url: string, log: Log): Promise<Exclusive> {
+async function waitForLock(url: string, log: Log, onWoken: () => void): Promise<Exclusive> {
   for (;;) {
-    const alone = await tryExclusive(url, 'settlement').catch((error: unknown) => {
+    const alone = await tryExclusive(url, 'settlement', { onWoken }).catch((error: unknown) => {
       log.warn({ err: error }, 'the settlement lock could not be requested')
       return undefined
     })
@@ -186,7 +188,8 @@ function openSender(
   })
 }
 
-function settle(settings: SettleSettings, database: Database, access: ChainAccess, log: Log): void {
+/** Returns what wakes the jobs that a customer waits for. */
+function settle(settings: SettleSettings, database: Database, access: ChainAccess, log: Log): () => void {
   const { terms, relayer } = settings
   const { chain, node } = access
   const onAlarm = (what: string, details: object) => log.error(details, what)
@@ -229,18 +232,18 @@ function settle(settings: SettleSettings, database: Database, access: ChainAcces
   }
   const logError = (what: string) => (error: unknown) => log.error({ err: error }, what)
 
-  everyAtPace(depositsPace, () => processDeposits(parts), logError('deposits could not be processed'))
+  const deposits = everyAtPace(depositsPace, () => processDeposits(parts), logError('deposits could not be processed'))
   every(
     paymentsMs(settings.due.afterMs),
     () => makeAndConfirmPayments(parts),
     logError('payments could not be settled'),
   )
-  everyAtPace(
+  const withdrawals = everyAtPace(
     customersPace,
     async () => (await advanceTransfers(parts, 'withdrawal')) > 0,
     logError('withdrawals could not be processed'),
   )
-  everyAtPace(
+  const refunds = everyAtPace(
     customersPace,
     async () => (await advanceTransfers(parts, 'refund')) > 0,
     logError('refunds could not be processed'),
@@ -278,6 +281,9 @@ function settle(settings: SettleSettings, database: Database, access: ChainAcces
   )
   const totals = every(totalsMs, () => writeTotals(parts), logError('deposits and payments could not be counted'))
   void totals.now()
+  return () => {
+    for (const job of [deposits, withdrawals, refunds]) job.wake()
+  }
 }
 
 /** A fifth of the time that charges may wait, so that rounds add little to it. */

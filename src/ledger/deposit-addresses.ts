@@ -1,4 +1,5 @@
 import type { Database } from '../db/database.ts'
+import { wakeHolder } from '../db/exclusive.ts'
 import { listPartitions } from './accounts.ts'
 import { WalletAccountError } from './withdrawals.ts'
 
@@ -43,11 +44,12 @@ export async function requestDepositAddress(
   database: Database,
   account: Pick<DepositAccount, 'partition' | 'id'>,
 ): Promise<string | undefined> {
-  await database.query(
+  const wanted = await database.query(
     `update accounts set address_wanted_at = now()
-      where partition = $1 and id = $2 and address is null and wallet is null and address_wanted_at is null`,
+      where partition = $1 and id = $2 and address is null and wallet is null and address_wanted_at is null returning 1`,
     [account.partition, account.id],
   )
+  if (wanted.length > 0) await wakeHolder(database, 'settlement')
   return findDepositAddress(database, account)
 }
 

@@ -1,6 +1,7 @@
 import { hourlyPaymentsMax } from '../config/config.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { wakeHolder } from '../db/exclusive.ts'
 import { ServiceError } from '../errors.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
@@ -51,6 +52,7 @@ export async function requestRefund(
     if (row!.refunded !== null && row!.refunded > hourlyPaymentsMax)
       throw new RefundAboveMostError(fromAtomic(row!.refunded))
     if (row!.decision === 'requested') await alongside?.(connection, fromAtomic(row!.refunded!))
+    await wakeHolder(connection, 'settlement')
   })
   const refund = await findTransfer(database, { partition, id })
   if (refund?.accountId !== accountId || refund.kind !== 'refund' || (amount !== undefined && refund.amount !== amount))

@@ -1,6 +1,7 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { wakeHolder } from '../db/exclusive.ts'
 import { ServiceError } from '../errors.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
@@ -53,6 +54,7 @@ export async function requestWithdrawal(
     )
     refuse(row!, request)
     if (row!.decision === 'requested') await alongside?.(connection)
+    await wakeHolder(connection, 'settlement')
   })
   const withdrawal = await findWithdrawal(database, partition, accountId, id)
   if (withdrawal?.amount === amount && withdrawal.counterparty === recipient) return withdrawal

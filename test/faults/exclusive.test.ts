@@ -1,7 +1,12 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { tryExclusive, wakeHolder } from '../../src/db/exclusive.ts'
+import { requestDepositAddress } from '../../src/ledger/deposit-addresses.ts'
+import { requestWithdrawal } from '../../src/ledger/withdrawals.ts'
+import { fromAtomic } from '../../src/money/usdc.ts'
 import { atEnd } from '../support/at-end.ts'
+import { openPayer } from '../support/ledger.ts'
 import { testDatabase } from '../support/postgres.ts'
 import { until } from '../support/until.ts'
 import { TcpProxy } from './tcp-proxy.ts'
@@ -44,6 +49,29 @@ test('the holder of the lock is woken when a transaction with work for it is com
   await until(() => woken.includes('other'))
   assert.deepEqual(woken, ['test', 'other'])
   await Promise.all([first?.release(), other?.release()])
+})
+
+// Customers get the address, or the transfer, about a second earlier.
+test('a request for a deposit address or a withdrawal wakes settlement', async (t) => {
+  const { url, database, drop } = await testDatabase()
+  atEnd(t, drop)
+  let woken = 0
+  const settlement = await tryExclusive(url, 'settlement', { onWoken: () => (woken += 1) })
+  atEnd(t, () => settlement!.release())
+  const { partition, accountId } = await openPayer(database, 10_000n)
+  await requestDepositAddress(database, { partition, id: accountId })
+  await until(() => woken === 1)
+  // Settlement knows already.
+  await requestDepositAddress(database, { partition, id: accountId })
+  await requestWithdrawal(database, {
+    partition,
+    accountId,
+    id: randomUUID(),
+    amount: fromAtomic(10_000n),
+    recipient: `0x${'a'.repeat(40)}`,
+    min: fromAtomic(1n),
+  })
+  await until(() => woken === 2)
 })
 
 test('a connection that is silent without being closed counts as lost', async (t) => {
