@@ -32,11 +32,10 @@ const readMsMax = 60_000
 
 /** All liabilities in one snapshot of each partition. An account never spans two. */
 export async function readLiabilities(database: Database): Promise<Liabilities> {
-  type Row = Omit<Liabilities, 'takenAt'>
   return database.transaction(
     async (connection) => {
       const takenAt = await readClock(connection)
-      const rows = await rowsOf<Row>(connection.query(owedPerPartition))
+      const rows = await rowsOf<Omit<Liabilities, 'takenAt'>>(connection.query(owedPerPartition))
       return {
         takenAt,
         accounts: rows.flatMap(({ accounts }) => accounts),
