@@ -353,6 +353,7 @@ export const fundsContracts = {
     scope: 'usage:read',
     isHeavy: true,
     query: snapshotQuery,
+    refusedWith: [404],
     answer: liabilityProof,
   }),
   getSolvency: contract({

@@ -78,6 +78,7 @@ export const x402Contracts = {
     summary: 'Prove that the credit of a wallet that signed in is part of the sum that the service says it owes',
     access: 'wallet',
     query: snapshotQuery,
+    refusedWith: [404],
     answer: liabilityProof,
   }),
   createRefund: contract({
