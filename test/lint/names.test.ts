@@ -52,7 +52,10 @@ test('every file and folder that a page names is there', () => {
 test('every line of the log that a runbook names is one that is written', () => {
   const sources = files.filter((file) => /^(src|bin)\/.*\.(ts|mjs)$/.test(file) && !file.endsWith('.test.ts'))
   // One machine writes the lines about every kind of transfer.
-  const text = sources.map(read).join('\n').replaceAll(/\$\{kind\}/g, 'transfer')
+  const text = sources
+    .map(read)
+    .join('\n')
+    .replaceAll(/\$\{kind\}/g, 'transfer')
   const isWritten = (line: string) =>
     text.includes(line) || text.includes(line.replace(/withdrawal|refund|payout/, 'transfer'))
   const lines = pages
