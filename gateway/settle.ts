@@ -111,7 +111,7 @@ async function lockFree(connection: Connection, payments: readonly Payment[]): P
 async function requireFreshChain(connection: Connection, chainAgeMsMax: number): Promise<void> {
   const [chain] = await connection.queryPrepared<{ isFresh: boolean }>(
     'is_chain_fresh',
-    `select clock_timestamp() - at_head_since < $1::int8 * interval '1 ms' as "isFresh" from chain`,
+    `select at_head_since > clock_timestamp() - $1::int8 * interval '1 ms' as "isFresh" from chain`,
     [chainAgeMsMax],
   )
   if (chain?.isFresh !== true) throw new ChainBehindError()
