@@ -145,10 +145,10 @@ export const explanations: Readonly<Record<Explained, readonly [cause: string, r
     'The quote of this request alone exceeds the maximum that an account can hold. Waiting does not help.',
     'Lower `max_tokens` to at most `affordable_max_tokens`.',
   ],
-  upstream_error: ['The model failed. Without output nothing is charged.', 'Try again.'],
+  upstream_error: ['The model failed.', 'Try again. Without output nothing is charged.'],
   upstream_timeout: [
-    'The model did not answer in time. Without output nothing is charged.',
-    'Try again, or lower `max_tokens`.',
+    'The model did not answer in time.',
+    'Try again, or lower `max_tokens`. Without output nothing is charged.',
   ],
   overloaded: [
     'The service or the model is overloaded, the service is restarting, or its quota at the model provider is exhausted.',

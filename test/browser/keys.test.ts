@@ -63,7 +63,7 @@ test('a key is restricted in the dialog that creates it, and the restrictions ar
   await row.getByRole('link', { name: 'Careful' }).click()
   const refusals = page.getByTestId('refusals')
   await refusals.getByText('model_not_allowed').waitFor()
-  await refusals.getByText('The key may not use this model.').waitFor()
+  await refusals.getByText('The key is restricted to certain models').waitFor()
   await page.getByText('Not allowed', { exact: true }).waitFor()
 })
 

@@ -190,7 +190,7 @@ test('a model that fails costs nothing, says so, and can be asked again', async 
   await send(page, 'Fail [sandbox:error 500]')
   const failed = page.locator('[data-role=assistant][data-state=failed]')
   await failed.getByRole('alert').waitFor()
-  await failed.getByRole('alert').getByText('You are not charged when there is no output.').waitFor()
+  await failed.getByRole('alert').getByText('Without output nothing is charged.').waitFor()
   assert.equal(await chargedOf(failed), 0n)
   // The failed answer has no words: it is not part of the next call.
   await messages(page).first().getByRole('button', { name: 'Edit message' }).click()

@@ -94,5 +94,6 @@ export const x402Contracts = {
       amount: amount.optional(),
     }),
     answer: refund,
+    refusedWith: [422],
   }),
 }
