@@ -20,6 +20,7 @@ const inputs = [
   'web/package.json',
   'src/money',
   'src/receipts',
+  'src/explanations.ts',
 ]
 
 if (!process.argv.includes('--if-stale') || !isCurrent()) await build()
