@@ -57,7 +57,9 @@ test('the database accepts exactly the values that the code knows', async () => 
       where c.contype = 'c' and not t.relispartition`,
   )
   const accepted = rows.flatMap(({ place, definition }) => {
-    const values = new RegExp(`\\(${place.split('.')[1]} = ANY \\('{([a-z0-9_,]+)}'::text\\[\\]\\)`).exec(definition)?.[1]
+    const values = new RegExp(`\\(${place.split('.')[1]} = ANY \\('{([a-z0-9_,]+)}'::text\\[\\]\\)`).exec(
+      definition,
+    )?.[1]
     return values === undefined ? [] : [[place, values.split(',')] as const]
   })
   assert.deepEqual(

@@ -279,7 +279,10 @@ test('the row, the metrics and the operator’s page show provider, attempts, co
   const { parts } = await client.get('/api/operator/health')
   const part = parts.find(({ name }: Json) => name === 'Provider secret-first')
   assert.equal(part.state, 'working')
-  assert.match(part.detail, /^Circuit breaker closed; \d+ of \d+ attempts succeeded; first byte after \d+ ms; last error \d+ s ago: .*500/)
+  assert.match(
+    part.detail,
+    /^Circuit breaker closed; \d+ of \d+ attempts succeeded; first byte after \d+ ms; last error \d+ s ago: .*500/,
+  )
   const counted = (name: string, labels: Readonly<Record<string, string>>) =>
     (sampleValue(now.metrics, name, labels) ?? 0) - (sampleValue(before.metrics, name, labels) ?? 0)
   const by = (provider: string, outcome: string) =>
