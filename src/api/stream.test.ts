@@ -47,7 +47,7 @@ test('the live stream reports the balance, started and ended requests, and refus
 
 // The date was made from a clock that counts from the start of the process: a newcomer's first error was of 1970.
 test('the live stream dates a call with a wrong key by the time of day', async () => {
-  // Not as a client behind a proxy: those share an address, and are told nothing.
+  // Not as a client behind a proxy: those share an address and get no notice.
   const stream = await fetch(`${suite.service.origin}/api/stream`, { headers: { cookie: client.cookie! } })
   const events = readEvents(stream)
   await events.next('ready')

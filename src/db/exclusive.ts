@@ -70,8 +70,8 @@ function channelOf(name: string): string {
 
 /**
  * Tells the holder of a lock that there is work, when the transaction commits; functions of the database do the same by `pg_notify`.
- * PostgreSQL commits transactions with a notification one after another: send it only where somebody waits, never for every request.
- * On Citus it reaches nobody from a worker: the holder finds the work when it looks.
+ * PostgreSQL commits transactions with a notification one after another: send it only where a job waits, never for every request.
+ * On Citus no listener receives it from a worker: the holder finds the work at its next poll.
  */
 export async function wakeHolder(connection: Connection, name: string): Promise<void> {
   await connection.query("select pg_notify($1, '')", [channelOf(name)])

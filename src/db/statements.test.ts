@@ -27,7 +27,7 @@ type Statement = {
   readonly isDecoded: boolean
 }
 
-/** Statements whose text depends on a value, by file: at most so many. PostgreSQL sees them in the tests of their room alone. */
+/** The maximum of statements whose text depends on a value, by file. PostgreSQL sees them in the tests of their room alone. */
 const composed: Readonly<Record<string, number>> = {
   'db/embedded-postgres.ts': 1,
   'db/migrate.ts': 1,

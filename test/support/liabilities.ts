@@ -17,7 +17,7 @@ import { keccak256 } from '../../src/signer/keccak.ts'
 import { signDigest } from '../../src/signer/secp256k1.ts'
 import { keys, terms } from './signing.ts'
 
-// A service that may lie: it signs whatever tree it is told to.
+// A service that may lie: it signs any tree.
 
 export const domain = { chainId: BigInt(terms.chainId), gatewayWallet: terms.gatewayWallet }
 export const issuer = keys.ofRole('issuer').address

@@ -227,7 +227,7 @@ test('the reference names every credential that a route takes, and its sample se
   }
 })
 
-// The page told nobody what $PENNY_URL was: as printed, 16 of 20 samples failed.
+// The page did not define $PENNY_URL: as printed, 16 of 20 samples failed.
 test('every variable of a sample is defined on its page, with the address of this service', () => {
   for (const { path, html } of reference) {
     const text = html.replaceAll(/<[^>]+>/g, '')
