@@ -127,7 +127,7 @@ test('installed without the chain of the sandbox, as in production, a start with
 
 test('installed, the command helps, starts, serves a paid request, its dashboard and its documentation', async () => {
   const { stdout } = await execute(process.execPath, [command, '--help'], { env: environment })
-  assert.match(stdout, /penny start/)
+  assert.match(stdout, /^ {2}start +start the service/m)
   service = spawn(process.execPath, [command, 'start', '--json'], {
     env: environment,
     stdio: ['ignore', 'pipe', 'inherit'],
