@@ -79,10 +79,7 @@ const refund: KindRules = {
   },
 }
 
-/** The service submits a payment over x402 in its request; `confirm-x402.ts` follows it. */
-export type SubmittedKind = Exclude<TransferKind, 'x402'>
-
-export const kinds: Readonly<Record<SubmittedKind, KindRules>> = { withdrawal, payout, refund }
+export const kinds: Readonly<Record<TransferKind, KindRules>> = { withdrawal, payout, refund }
 
 function intentOf(terms: SigningTerms, { kind, id, amount, feeMax, counterparty }: Transfer, depositor: Address) {
   return burnIntent(terms, {
