@@ -37,6 +37,21 @@ test('thousands of requests scroll to the end with a screenful of them in the pa
   await assertFewRows(page)
 })
 
+test('a busy page that hears in one call that its end was far and is near reads on', async () => {
+  const page = await dashboard.open()
+  await page.addInitScript(() => {
+    const { IntersectionObserver } = window
+    window.IntersectionObserver = class extends IntersectionObserver {
+      constructor(callback: IntersectionObserverCallback, options?: IntersectionObserverInit) {
+        const far = { isIntersecting: false } as IntersectionObserverEntry
+        super((moments, observer) => callback([far, ...moments], observer), options)
+      }
+    }
+  })
+  await signInAsDeveloper(dashboard, page, '/requests')
+  await scrollDownTo(page, '[aria-rowindex="451"][data-testid=request-row]')
+})
+
 test('on a narrow screen too, and each item says its place', async () => {
   const page = await dashboard.open({ viewport: { width: 390, height: 844 } })
   await signInAsDeveloper(dashboard, page, '/requests')

@@ -322,7 +322,8 @@ function More({ list }: { list: Reading }) {
   const { hasNextPage, isFetchingNextPage, isFetchNextPageError, fetchNextPage, error } = list
   useEffect(() => {
     if (!hasNextPage || isFetchingNextPage || isFetchNextPageError) return
-    const observer = new IntersectionObserver(([entry]) => entry!.isIntersecting && void fetchNextPage(), {
+    // A busy page hears of several moments in one call, oldest first: the end was far away, and now it is near.
+    const observer = new IntersectionObserver((moments) => moments.at(-1)!.isIntersecting && void fetchNextPage(), {
       rootMargin: '800px',
     })
     observer.observe(mark.current!)
