@@ -42,7 +42,7 @@ const personHeader = 'x-router-person'
 const limitedSessionsMax = 10_000
 const answerLengthPerToken = 64 * 1024
 
-/** In the order of the table in docs/decisions/0013-rate-limits-for-unpaid-requests.md. */
+/** In the order of the table in docs/limits.md. */
 export const apiRates = {
   ofAccount: { burstMax: 300, perSecond: 30 },
   // A change locks the account in a transaction. Five per second are more than a person makes.

@@ -51,7 +51,7 @@ export type UndecidedRequest = {
 
 const perSecond = 50
 const ofKey = { burstMax: 600, perSecond }
-/** In the order of the table in docs/decisions/0013-rate-limits-for-unpaid-requests.md. */
+/** In the order of the table in docs/limits.md. */
 export const unpaidRates = {
   ofKey,
   ofAccount: { burstMax: 3 * ofKey.burstMax, perSecond: 3 * perSecond },

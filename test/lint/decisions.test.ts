@@ -56,7 +56,7 @@ const specified = `invalid_json invalid_value missing_required_parameter unsuppo
   ledger_frozen upstream_timeout internal_error`.split(/\s+/)
 
 test('every error code beyond the specification’s is explained, with the status that it has', () => {
-  const rates = read('docs/decisions/0013-rate-limits-for-unpaid-requests.md')
+  const rates = read('docs/limits.md')
   const explained = [...rates.matchAll(/^\| `(\w+)` \| (\d+) \|/gm)].map(([, code, status]) => [code, Number(status)])
   const extra = errorCodes.filter((code) => !specified.includes(code)).map((code) => [code, answerOf(code).status])
   assert.deepEqual(explained.sort(), extra.sort())
@@ -78,7 +78,7 @@ const isOfAnyVisitor = (row: string) => row.includes('public pages') || row.incl
 
 /** Per second and at once, of the rows of the page's table. */
 function ratesNamed(isMeant: (row: string) => boolean): { burstMax: number; perSecond: number }[] {
-  const rows = read('docs/decisions/0013-rate-limits-for-unpaid-requests.md').matchAll(
+  const rows = read('docs/limits.md').matchAll(
     /^.*\| (\d+) a second \| (\d+) \|$/gm,
   )
   return [...rows]

@@ -169,7 +169,7 @@ test('the search shows the right page first for what readers ask', () => {
     cancel: 'guides/streaming',
     streaming: 'guides/streaming',
     limit: 'guides/keys',
-    'rate limit': 'guides/keys',
+    'rate limit': 'limits',
     withdraw: 'guides/funds',
     deposit: 'guides/funds',
     refund: 'guides/billing',
