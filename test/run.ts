@@ -17,16 +17,7 @@ import { writeCitusRun } from './support/citus-record.ts'
 import { cpuMs } from './support/cpu.ts'
 import { changedFiles, testsNear } from './support/near.ts'
 import type { RunSettings } from './support/run-files.ts'
-import {
-  type Cost,
-  type Form,
-  findTests,
-  group,
-  promisedTests,
-  repeatedTests,
-  testsOf,
-  writeCosts,
-} from './support/suite.ts'
+import { type Form, findTests, group, promisedTests, repeatedTests, testsOf, writeCosts } from './support/suite.ts'
 
 // The test files on the embedded PostgreSQL, in one of these ways:
 //
@@ -261,10 +252,9 @@ async function recordCitusRun(server: string, dataDir: string): Promise<void> {
 }
 
 /** Every process of the run has written a line for each of its files. */
-function readCosts(file: string): ReadonlyMap<string, Cost> {
+function readCosts(file: string): ReadonlyMap<string, number> {
   const lines = readFileSync(file, 'utf8').trimEnd().split('\n')
-  const costs = lines.map((line) => JSON.parse(line) as Cost & { readonly file: string })
-  return new Map(costs.map(({ file, cpuMs, wallMs }) => [file, { cpuMs, wallMs }]))
+  return new Map(lines.map((line) => JSON.parse(line) as [string, number]))
 }
 
 type Servers = { readonly environment: Readonly<Record<string, string>>; stop(): Promise<void> }

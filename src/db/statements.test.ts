@@ -261,7 +261,7 @@ async function compile(): Promise<readonly CompilerError[]> {
   const { compilerOptions } = JSON.parse(await readFile(join(root, 'tsconfig.json'), 'utf8'))
   await writeFile(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['src'] }))
   const tsc = join(root, 'node_modules/.bin/tsc')
-  const output = await promisify(execFile)(tsc, ['--noEmit', '--pretty', 'false', '-p', folder], {
+  const output = await promisify(execFile)(tsc, ['--noEmit', '--pretty', 'false', '--checkers', '1', '-p', folder], {
     maxBuffer: 64 * 1024 * 1024,
   }).then(
     () => '',

@@ -9,16 +9,8 @@ const root = fileURLToPath(new URL('../..', import.meta.url))
 const durationsFile = join(root, 'test/durations.json')
 const testFiles = ['src', 'gateway', 'sandbox', 'web/src', 'test'].map((folder) => `${folder}/**/*.test.ts`)
 
-export type Cost = {
-  /** Of the process and of those that it started, without the shared PostgreSQL. Files that share a process share what loading took. */
-  readonly cpuMs: number
-  readonly wallMs: number
-}
-
 /** `npm test` has no time for files above this: of those it runs the promises of `docs/promises.md` alone. */
 const cheapMsMax = 1_000
-/** What is not measured yet is new: it runs in `npm test`. */
-const unmeasured: Cost = { cpuMs: cheapMsMax, wallMs: cheapMsMax }
 /** A file above this has a process of its own. */
 const sharedMsMax = 8_000
 /** Short enough that no core is idle while the last group ends. */
@@ -30,7 +22,11 @@ const changesProcess = /\bmock\.timers\b|\bprocess\.(?:env\.\w+ =|emit\(|memoryU
 /** The parameter list of `examples.ts` says how much more `npm run test:full` does. */
 const isLongerInFull = /\bexampleCount\(/
 
-const costs = JSON.parse(readFileSync(durationsFile, 'utf8')) as Readonly<Record<string, Cost>>
+/**
+ * CPU milliseconds of each file that is not cheap: of its process and of those that it started, without the shared PostgreSQL. Files that
+ * share a process share what loading took.
+ */
+const costs = JSON.parse(readFileSync(durationsFile, 'utf8')) as Readonly<Record<string, number>>
 
 /** They read files instead of behaviour: `npm run check` runs them. */
 export const linters = ['test/lint/*.test.ts']
@@ -53,18 +49,18 @@ export function testsOf(form: Form): readonly string[] {
   const files = findTests().filter((file) => !isLinter.has(file))
   if (form === 'all') return files
   // A drill takes minutes where the servers that it needs are installed, and nothing elsewhere: its measured cost says little.
-  const isShort = (file: string) => !file.startsWith('test/drills/') && costOf(file).cpuMs <= cheapMsMax
+  const isShort = (file: string) => !file.startsWith('test/drills/') && costOf(file) <= cheapMsMax
   return files.filter((file) => (form === 'short' ? isShort(file) : !isShort(file) || isLongerInFull.test(read(file))))
 }
 
 /** The tests of `docs/promises.md` in files that are too long for `npm test`. */
 export function promisedTests(): Selection {
-  return selectPromised((file) => costOf(file).cpuMs > cheapMsMax)
+  return selectPromised((file) => costOf(file) > cheapMsMax)
 }
 
 /** Those of them that `npm run test:full` would only repeat. */
 export function repeatedTests(): Selection {
-  return selectPromised((file) => costOf(file).cpuMs > cheapMsMax && !isLongerInFull.test(read(file)))
+  return selectPromised((file) => costOf(file) > cheapMsMax && !isLongerInFull.test(read(file)))
 }
 
 /** Files, and the pattern of the names of tests in them. */
@@ -99,7 +95,7 @@ export function group(files: readonly string[], form: Form): readonly (readonly 
   const open = new Map<string, Group>()
   for (const file of files.toSorted(byCost)) {
     // Only the short form is measured; the longer ones start first.
-    const cpuMs = isLonger(file) ? groupMsMax + costOf(file).cpuMs : costOf(file).cpuMs
+    const cpuMs = isLonger(file) ? groupMsMax + costOf(file) : costOf(file)
     const area = file.startsWith('test/') ? dirname(file) : file.split('/')[0]!
     const isAlone = cpuMs > sharedMsMax || changesProcess.test(read(file))
     const last = isAlone ? undefined : open.get(area)
@@ -117,22 +113,23 @@ export function group(files: readonly string[], form: Form): readonly (readonly 
 
 type Group = { readonly files: string[]; cpuMs: number }
 
-function costOf(file: string): Cost {
-  return costs[file] ?? unmeasured
+/** What is not measured yet is new: it runs in `npm test`. */
+function costOf(file: string): number {
+  return costs[file] ?? cheapMsMax
 }
 
-/** Files that are gone lose their entry; the others keep what was measured last. */
-export function writeCosts(measured: ReadonlyMap<string, Cost>): void {
+/** Files that are gone or cheap lose their entry; the others keep what was measured last. */
+export function writeCosts(measured: ReadonlyMap<string, number>): void {
   const all = { ...costs, ...Object.fromEntries(measured) }
-  const lines = findTests()
+  const entries = findTests()
     .toSorted()
-    .filter((file) => all[file] !== undefined)
-    .map((file) => `  ${JSON.stringify(file)}: { "cpuMs": ${all[file]!.cpuMs}, "wallMs": ${all[file]!.wallMs} }`)
-  writeFileSync(durationsFile, `{\n${lines.join(',\n')}\n}\n`)
+    .filter((file) => (all[file] ?? 0) > cheapMsMax)
+    .map((file) => [file, all[file]])
+  writeFileSync(durationsFile, `${JSON.stringify(Object.fromEntries(entries), null, 2)}\n`)
 }
 
 function byCost(first: string, second: string): number {
-  return costOf(second).cpuMs - costOf(first).cpuMs || (first < second ? -1 : 1)
+  return costOf(second) - costOf(first) || (first < second ? -1 : 1)
 }
 
 function read(file: string): string {
