@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { InvalidJsonError, parseJsonBody } from './json-body.ts'
@@ -37,15 +38,38 @@ test('any bytes give an object or a refusal, never another error', () => {
   )
   fc.assert(
     fc.property(bodies, (body) => {
-      try {
-        assert.equal(typeof parseJsonBody(body), 'object')
-      } catch (error) {
-        assert.ok(error instanceof InvalidJsonError, `threw ${String(error)}`)
-      }
+      assert.ok(isReadOrRefused(() => parseJsonBody(body)))
     }),
     { numRuns: 2_000 },
   )
 })
+
+// Texts that every JSON parser must accept (y), must refuse (n), or may do either with (i).
+type Vector = { readonly name: string; readonly text?: string; readonly times?: number; readonly base64?: string }
+
+test('each text of JSONTestSuite is accepted as a value exactly when it is JSON', () => {
+  const file = new URL('./__fixtures__/json-test-suite.json', import.meta.url)
+  const { tests } = JSON.parse(readFileSync(file, 'utf8')) as { readonly tests: readonly Vector[] }
+  for (const { name, text, times = 1, base64 } of tests) {
+    const value = base64 === undefined ? bytes(text!.repeat(times)) : Buffer.from(base64, 'base64')
+    const parse = () => parseJsonBody(Buffer.concat([bytes('{"x":'), value, bytes('}')]))
+    if (name.startsWith('y')) assert.doesNotThrow(parse, name)
+    else if (name.startsWith('n')) assert.throws(parse, InvalidJsonError, name)
+    else assert.ok(isReadOrRefused(parse), name)
+    assert.ok(
+      isReadOrRefused(() => parseJsonBody(value)),
+      name,
+    )
+  }
+})
+
+function isReadOrRefused(parse: () => unknown): boolean {
+  try {
+    return typeof parse() === 'object'
+  } catch (error) {
+    return error instanceof InvalidJsonError
+  }
+}
 
 test('a mistake is reported with its position', () => {
   for (const [text, position] of [

@@ -145,7 +145,10 @@ for (const { title, status, code, account: open = () => suite.openAccount(), sen
   test(`${title}: ${status} ${code}, and nothing is held`, async () => {
     const account = await open()
     const { headers, text, path, ...exchange } = await send(account)
-    assert.deepEqual([exchange.status, errorOf(text).code], [status, code], text)
+    const error = errorOf(text)
+    assert.deepEqual([exchange.status, error.code, error.request_id], [status, code, headers['x-request-id']], text)
+    assert.match(error.doc_url, new RegExp(`#${code}$`))
+    assert.ok(error.message.length > 20)
     assert.ok(!('x-router-held-usdc' in headers))
     assert.equal(headers['x-should-retry'], String(code === 'in_flight_cap'))
     assert.equal('retry-after' in headers, code === 'in_flight_cap')
@@ -155,8 +158,10 @@ for (const { title, status, code, account: open = () => suite.openAccount(), sen
   })
 }
 
-function errorOf(text: string): { readonly code: string } {
-  return (JSON.parse(text) as { error: { code: string } }).error
+type ErrorBody = Readonly<Record<'code' | 'message' | 'doc_url' | 'request_id', string>>
+
+function errorOf(text: string): ErrorBody {
+  return (JSON.parse(text) as { readonly error: ErrorBody }).error
 }
 
 const upstreamErrors = [

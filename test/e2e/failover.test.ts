@@ -405,7 +405,7 @@ test('penny doctor asks each provider whether it answers, accepts the key and kn
 })
 
 // FAILOVER_REQUESTS=10000 FAILOVER_SEED=7 node test/run.ts test/e2e/failover.test.ts for the long form.
-const requests = exampleCount('FAILOVER_REQUESTS', { short: 50, full: 200 })
+const requests = exampleCount('FAILOVER_REQUESTS', { short: 50, full: 100, all: 500 })
 const seed = seedOf('FAILOVER_SEED')
 
 test(`of ${requests} requests to two providers that fail at random, each is answered and charged once (seed ${seed})`, async (context) => {

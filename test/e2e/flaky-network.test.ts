@@ -92,7 +92,7 @@ function refuse(outgoing: ServerResponse, status: number): void {
 }
 
 // FLAKY_CALLS=10000 FLAKY_SEED=7 node test/run.ts test/e2e/flaky-network.test.ts for the long form.
-const calls = exampleCount('FLAKY_CALLS', { short: 50, full: 200, all: 500 })
+const calls = exampleCount('FLAKY_CALLS', { short: 50, full: 100, all: 500 })
 const isLong = process.env.FLAKY_CALLS !== undefined
 const seed = seedOf('FLAKY_SEED')
 // The SDK waits seconds before a retry: concurrent requests keep the run short.

@@ -23,7 +23,7 @@ import { type RequestBody, startTestService, type TestAccount, type TestService 
 // least the list price of what a client has read of it, and refunds are bounded. What no client has read: `unpaid-work.test.ts`.
 // PAID_SEQUENCES=20000 for the long form; fast-check prints the seed of a failure.
 
-const sequences = exampleCount('PAID_SEQUENCES', { short: 40, full: 400, all: 2_000 })
+const sequences = exampleCount('PAID_SEQUENCES', { short: 40, full: 150, all: 2_000 })
 /** Each on an account of its own: free cancels are counted per account, and both sides of that limit should be met. */
 const sequencesPerAccount = 20
 const atOnce = 10
