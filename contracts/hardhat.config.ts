@@ -28,10 +28,10 @@ export default defineConfig({
       // The seed is pinned: a failure seen once is seen again. `npm run test:all` takes more runs, a long run another seed and even more.
       fuzz: {
         seed: process.env.CONTRACTS_FUZZ_SEED ?? '0x50656e6e79',
-        runs: exampleCount('CONTRACTS_FUZZ_RUNS', { short: 8, full: 16, all: 64 }),
+        runs: exampleCount('CONTRACTS_FUZZ_RUNS', { short: 8, full: 8, all: 64 }),
       },
       invariant: {
-        runs: exampleCount('CONTRACTS_INVARIANT_RUNS', { short: 1, full: 2, all: 8 }),
+        runs: exampleCount('CONTRACTS_INVARIANT_RUNS', { short: 4, full: 4, all: 64 }),
         depth: 128,
         failOnRevert: true,
       },

@@ -12,7 +12,7 @@ import { type TestDatabase, testDatabase } from '../support/postgres.ts'
 import { recordProof } from '../support/proof.ts'
 
 // HAMMER_ATTEMPTS=100000 for the long form.
-const attemptsTotal = exampleCount('HAMMER_ATTEMPTS', { short: 2_000, full: 10_000 })
+const attemptsTotal = exampleCount('HAMMER_ATTEMPTS', { short: 2_000, full: 4_000, all: 10_000 })
 
 export type HammerOrder = {
   readonly databaseUrl: string

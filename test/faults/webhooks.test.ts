@@ -18,9 +18,9 @@ test('no webhook event is lost or changed, whichever process is killed between r
   const coverage = new Coverage()
   const postgres = await PostgresServer.start()
   atEnd(t, () => postgres.stop())
-  const result = await runRound({ seed, size, nodes: 2, clients: 8, postgres, coverage, deliversWebhooks: true })
+  const result = await runRound({ seed, size, nodes: 2, clients: 4, postgres, coverage, deliversWebhooks: true })
   t.diagnostic(`seed ${seed}: ${result.requests} requests, ${result.received} messages`)
-  const repeat = `npm run faults -- --seed ${seed} --rounds 1 --nodes 2 --clients 8 --kills ${size.kills} --postgres-kills ${size.postgresKills}`
+  const repeat = `npm run faults -- --seed ${seed} --rounds 1 --nodes 2 --clients 4 --kills ${size.kills} --postgres-kills ${size.postgresKills}`
   assert.deepEqual(result.problems, [], repeat)
   assert.ok(result.received > 0)
   assert.deepEqual(

@@ -25,7 +25,7 @@ contract NettingTest is GatewayTest {
         }
     }
 
-    /// hardhat-config: fuzz.runs = 128
+    /// hardhat-config: fuzz.runs = 32
     function test_orderAndBatchingDoNotMatter(uint256 paymentSeed, uint256 orderSeed, uint16 cuts) public {
         Authorization[] memory rows = _payments(paymentSeed);
 
@@ -42,7 +42,7 @@ contract NettingTest is GatewayTest {
         }
     }
 
-    /// hardhat-config: fuzz.runs = 128
+    /// hardhat-config: fuzz.runs = 32
     function test_theChangesOfABatchSumToZero(uint256 paymentSeed) public {
         vm.recordLogs();
         _settle(_payments(paymentSeed));
