@@ -9,6 +9,7 @@ import {
   charge,
   codeOf,
   hold,
+  holdCall,
   openLedger,
   openPayer,
   place,
@@ -107,6 +108,20 @@ test('a charge is not refunded again when its request is served again', async ()
   const [row] = await listAdjustments(ledger.database, payer.accountId, 10)
   assert.deepEqual([row!.amount, row!.madeBy, row!.requestId], [200n, 'service', served.requestId])
   await assertBooksBalance(ledger.database)
+})
+
+test('a retry refunds at most what it cost itself, and nothing of an attempt that was streamed', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 2_000n)
+  for (const [stream, refund] of [
+    [false, 120n],
+    [true, 0n],
+  ] as const) {
+    const attempt = await holds.place({ ...holdCall(payer, 500n), stream })
+    assert.ok('hold' in attempt)
+    await holds.end(charge(attempt.hold, 300n, cancelledByClient))
+    assert.equal(await serveAgain(ledger.database, holds, payer, [attempt.hold.requestId, 120n]), refund)
+  }
 })
 
 test('a refund without a request never exceeds the account’s charges', async () => {

@@ -144,6 +144,10 @@ const news = fc.constantFrom('received', 'batched', 'unknown', 'completed', 'com
     (m) => model.openPayment(m) !== undefined,
     async (m, real) => {
       await tell(m, real, model.openPayment(m)!, state)
+      const { partition, accountId } = real.payer
+      // A second one beside it would pay the same charges again.
+      if (model.openPayment(m) !== undefined)
+        assert.equal(await makePayments(real.database, [{ partition, id: accountId, isForced: true }], 0, limits), 0)
       await comparePayments(m, real)
     },
   ),
