@@ -151,17 +151,8 @@ test('a 402 says how much is missing and which max_tokens would fit', async () =
 
 test('a 402 that clears when running requests end says so', async () => {
   const { apiKey } = await paused.openAccount('0.5')
-  const arrived = Promise.withResolvers<void>()
-  const speak = Promise.withResolvers<void>()
-  upstream.answer = async (exchange) => {
-    arrived.resolve()
-    await speak.promise
-    exchange.send(created, text('A coin.'), completed())
-    exchange.end()
-  }
   // 0.3 USDC, and a little for the input.
-  const running = postChat(paused, apiKey, { messages: question, max_tokens: 60_000 })
-  await arrived.promise
+  const finish = await leaveOpen(apiKey, { messages: question, max_tokens: 60_000 })
   const answer = await postChat(paused, apiKey, { messages: question, max_tokens: 50_000 })
   const { error } = (await answer.json()) as { error: Record<string, unknown> }
   assert.deepEqual([answer.status, error.code], [402, 'insufficient_balance'])
@@ -169,32 +160,21 @@ test('a 402 that clears when running requests end says so', async () => {
   // The specification: 402 is not retried by itself. The message says when it helps.
   assert.equal(answer.headers.get('x-should-retry'), 'false')
   assert.equal(answer.headers.get('retry-after'), null)
-  speak.resolve()
-  assert.equal((await running).status, 200)
+  await finish()
   assert.equal((await postChat(paused, apiKey, { messages: question, max_tokens: 50_000 })).status, 200)
 })
 
 test('the wait that a 429 for money in flight names follows how long requests take', async () => {
   const { apiKey } = await paused.openAccount('25')
-  const arrived = Promise.withResolvers<void>()
-  const speak = Promise.withResolvers<void>()
-  upstream.answer = async (exchange) => {
-    arrived.resolve()
-    await speak.promise
-    exchange.send(created, text('A coin.'), completed())
-    exchange.end()
-  }
   // A model that this service was not asked for yet: nothing is known of how long it takes.
   const body = { model: 'gpt-6-astra', messages: question, max_tokens: 32_000 }
-  const running = postChat(paused, apiKey, body)
-  await arrived.promise
+  const finish = await leaveOpen(apiKey, body)
   const answer = await postChat(paused, apiKey, body)
   assert.equal(answer.status, 429)
   const seconds = Number(answer.headers.get('retry-after'))
   assert.ok(seconds >= 2 && seconds <= 30, `${seconds} s`)
   assert.equal(answer.headers.get('x-should-retry'), 'true')
-  speak.resolve()
-  assert.equal((await running).status, 200)
+  await finish()
 })
 
 test('the error for a quote above the cap says that waiting cannot help, and which max_tokens fits', async () => {
@@ -211,26 +191,17 @@ test('the error for a quote above the cap says that waiting cannot help, and whi
 
 test('while money is in flight, the advised max_tokens is still admitted', async () => {
   const { apiKey } = await paused.openAccount('25')
-  const arrived = Promise.withResolvers<void>()
-  const speak = Promise.withResolvers<void>()
-  upstream.answer = async (exchange) => {
-    arrived.resolve()
-    await speak.promise
-    exchange.send(created, text('A coin.'), completed())
-    exchange.end()
-  }
   // 0.5 USDC, and a little for the input.
   const body = { model: 'gpt-6-astra', messages: question }
-  const running = postChat(paused, apiKey, { ...body, max_tokens: 20_000 })
-  await arrived.promise
+  const finish = await leaveOpen(apiKey, { ...body, max_tokens: 20_000 })
   const refused = await postChat(paused, apiKey, { ...body, max_tokens: 100_000 })
   const { error } = (await refused.json()) as { error: Record<string, unknown> }
   assert.deepEqual([refused.status, error.code], [429, 'quote_exceeds_cap'])
   const most = Number(error.affordable_max_tokens)
   assert.equal((await postChat(paused, apiKey, { ...body, max_tokens: most + 1 })).status, 429)
   const admitted = postChat(paused, apiKey, { ...body, max_tokens: most })
-  speak.resolve()
-  assert.deepEqual([(await running).status, (await admitted).status], [200, 200])
+  await finish()
+  assert.equal((await admitted).status, 200)
 })
 
 test('a refused request is found in the log by the id of its answer', async () => {
@@ -240,6 +211,24 @@ test('a refused request is found in the log by the id of its answer', async () =
   const row = await untilWritten(() => getRow(service, apiKey, answer))
   assert.deepEqual([row.status, row.charged_atomic, row.error?.code], ['refused', '0', 'insufficient_balance'])
 })
+
+/** Sends a request that stays open until the returned function lets it end. */
+async function leaveOpen(apiKey: string, body: object): Promise<() => Promise<void>> {
+  const arrived = Promise.withResolvers<void>()
+  const speak = Promise.withResolvers<void>()
+  upstream.answer = async (exchange) => {
+    arrived.resolve()
+    await speak.promise
+    exchange.send(created, text('A coin.'), completed())
+    exchange.end()
+  }
+  const running = postChat(paused, apiKey, body)
+  await arrived.promise
+  return async () => {
+    speak.resolve()
+    assert.equal((await running).status, 200)
+  }
+}
 
 /** Sends requests while the upstream is silent; once `refused` of them are answered, lets it speak. Counts statuses. */
 async function raceWhilePaused(

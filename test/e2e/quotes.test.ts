@@ -9,7 +9,6 @@ import {
   completed,
   created,
   functionCall,
-  inTurn,
   type ScriptedUpstream,
   startScriptedUpstream,
   text,
@@ -24,7 +23,7 @@ import {
   withoutTools,
 } from '../support/service.ts'
 
-// What is quoted, before anything is held: 1 atomic unit for a token of input, 5 for one of output; a search is 8,750.
+// What is quoted and which cache of prompts is named, before anything is held: 1 atomic unit for a token of input, 5 for one of output; a search is 8,750.
 
 let folder: string
 let web: ScriptedWeb
@@ -128,11 +127,6 @@ test('input_tokens is what the input is charged as when this service counts it',
   assert.equal((await quoteOf({ messages, ...withoutTools })).input_tokens, 11)
 })
 
-test('what searching may add never passes the in-flight cap', async () => {
-  const quoted = await quoteOf({ max_tokens: 64_000, messages: [{ role: 'user', content: ' penny'.repeat(300_000) }] })
-  assert.equal(Number(quoted.search_max_atomic), 1_000_000 - Number(quoted.quote_atomic))
-})
-
 test('a model that searches and reads as much as it can costs no more than quote and search_max', async () => {
   web.search = () =>
     Array.from({ length: 8 }, (_, index) => ({
@@ -186,14 +180,33 @@ test('the answer is held for and asked for no further than the context of the mo
   assert.match(error.message, /2990 tokens.*3000/)
 })
 
-test('input above its bound has one price, whatever max_tokens leaves unused', async () => {
-  const charged = []
-  for (const max_tokens of [50, 8_000]) {
-    upstream.answer = inTurn([[created, text('Hi')]], { input_tokens: 500, output_tokens: 1 })
-    const answer = await postChat(service, account.apiKey, { messages, max_tokens, ...withoutTools })
-    const row = await getRow(service, account.apiKey, answer)
-    assert.equal(row.usage?.source, 'counted')
-    charged.push(Number(row.charged_atomic))
+/** The upstream's request for a body, and the id under which the customer finds it. */
+async function sent(apiKey: string, body: object): Promise<{ body: Record<string, unknown>; requestId: string }> {
+  upstream.answer = answers(created, text('Hi'), completed())
+  const answer = await postChat(service, apiKey, { messages, ...withoutTools, ...body })
+  assert.equal(answer.status, 200, await answer.text())
+  return { body: upstream.exchanges.at(-1)!.body, requestId: answer.headers.get('x-router-request-id')! }
+}
+
+// `cached_tokens` is reported back: with one cache for all, a customer could probe for the prompts of another.
+test('accounts that choose the same prompt_cache_key do not share a cache', async () => {
+  const [one, other] = [await service.openAccount('25'), await service.openAccount('25')]
+  const keyOf = async (apiKey: string, prompt_cache_key: string): Promise<string> =>
+    String((await sent(apiKey, { prompt_cache_key })).body.prompt_cache_key)
+  const key = await keyOf(one.apiKey, 'chat-7')
+  assert.equal(await keyOf(one.apiKey, 'chat-7'), key, 'requests of one account do')
+  assert.notEqual(await keyOf(other.apiKey, 'chat-7'), key)
+  assert.notEqual(await keyOf(one.apiKey, 'chat-8'), key)
+  const long = await keyOf(one.apiKey, 'k'.repeat(200))
+  assert.equal(await keyOf(one.apiKey, 'k'.repeat(128)), long, 'cut to 128 characters')
+  assert.notEqual(await keyOf(one.apiKey, 'k'.repeat(127)), long)
+  for (const sentKey of [key, long]) assert.ok(sentKey.length <= 128)
+})
+
+test('without a prompt_cache_key the request’s own id is sent', async () => {
+  const { apiKey } = await service.openAccount('25')
+  for (const absent of [{}, { prompt_cache_key: null }, { prompt_cache_key: '' }]) {
+    const { body, requestId } = await sent(apiKey, absent)
+    assert.equal(body.prompt_cache_key, requestId)
   }
-  assert.deepEqual(charged, [11 + 5, 11 + 5])
 })

@@ -4,7 +4,6 @@ import { after, before, test } from 'node:test'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import OpenAI from 'openai'
-import { createKey } from '../../src/identity/api-keys.ts'
 import { assertBooksClosed } from '../support/audit.ts'
 import {
   completed,
@@ -87,26 +86,6 @@ test('the same key with another body is 422 and holds nothing', async () => {
   assert.equal(answer.headers.get('x-router-held-usdc'), null)
 })
 
-test('another account’s equal key is another request', async () => {
-  upstream.answer = answering('One')
-  for (const account of [await service.openAccount('25'), await service.openAccount('25')]) {
-    const { answer } = await ask(service, account, question, { 'idempotency-key': 'c' })
-    assert.equal(answer.headers.get('idempotent-replayed'), null)
-  }
-})
-
-test('another API key of the same account cannot read the answer by its Idempotency-Key', async () => {
-  const account = await service.openAccount('25')
-  const { secret: apiKey } = await createKey(service.database, { ...account, accountId: account.id, name: 'second' })
-  upstream.answer = answering('One')
-  await ask(service, account, question, idempotent('shared'))
-  upstream.answer = answering('Two')
-  const { answer, body } = await ask(service, { ...account, apiKey }, question, idempotent('shared'))
-  assert.equal(answer.headers.get('idempotent-replayed'), null)
-  assert.match(body, /"content":"Two"/)
-  assert.deepEqual(await chargesOf(account), ['35', '35'])
-})
-
 test('an Idempotency-Key that looks like our name for the retries of a body has an answer of its own', async () => {
   const account = await service.openAccount('25')
   upstream.answer = answering('One')
@@ -155,13 +134,13 @@ test('a key whose attempt was refused or failed is free for the next', async () 
   assert.equal((await ask(service, account, question, { 'idempotency-key': 'e' })).answer.status, 200)
 })
 
-test('a retry that the SDK marks gets the answer of the attempt before, and pays nothing', async () => {
+test('a retry that the SDK marks gets the answer of the attempt before, on any node, and pays nothing', async () => {
   const account = await service.openAccount('25')
   upstream.answer = answering('One')
-  const first = await ask(service, account, question, { 'x-stainless-retry-count': '0' })
+  const first = await ask(service, account, question, retry(0))
   upstream.answer = answering('Two')
-  const retry = await ask(service, account, question, { 'x-stainless-retry-count': '1' })
-  assert.equal(retry.body, first.body)
+  for (const [index, node] of [service, other].entries())
+    assert.equal((await ask(node, account, question, retry(index + 1))).body.trim(), first.body)
   assert.deepEqual(await chargesOf(account), ['35'])
 })
 
@@ -294,16 +273,6 @@ test('two concurrent retries of an attempt without an answer are one request', a
     assert.deepEqual(await chargesOf(account), ['0', '35'])
     await deleteKeys(account)
   }
-})
-
-test('a retry on another node gets the answer of the attempt before, and pays nothing', async () => {
-  const account = await service.openAccount('25')
-  upstream.answer = answering('One')
-  const first = await ask(service, account, question, retry(0))
-  upstream.answer = answering('Two')
-  const again = await ask(other, account, question, retry(1))
-  assert.equal(again.body.trim(), first.body)
-  assert.deepEqual(await chargesOf(account), ['35'])
 })
 
 test('retries that wait keep nothing of their bodies', async () => {
