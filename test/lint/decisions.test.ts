@@ -78,9 +78,7 @@ const isOfAnyVisitor = (row: string) => row.includes('public pages') || row.incl
 
 /** Per second and at once, of the rows of the page's table. */
 function ratesNamed(isMeant: (row: string) => boolean): { burstMax: number; perSecond: number }[] {
-  const rows = read('docs/limits.md').matchAll(
-    /^.*\| (\d+) a second \| (\d+) \|$/gm,
-  )
+  const rows = read('docs/limits.md').matchAll(/^.*\| (\d+) a second \| (\d+) \|$/gm)
   return [...rows]
     .filter(([row]) => isMeant(row))
     .map(([, rate, burst]) => ({ burstMax: Number(burst), perSecond: Number(rate) }))
