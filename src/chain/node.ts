@@ -1,7 +1,7 @@
 import type { Address, Hash, Hex } from 'viem'
-import { AnnouncedHeads } from './heads.ts'
+import { Announcements } from './announcements.ts'
 import { RpcRefusalError } from './json-rpc.ts'
-import { type NodeHealth, Nodes, type NodesOptions } from './nodes.ts'
+import { logsSlackMs, type NodeHealth, Nodes, type NodesOptions } from './nodes.ts'
 
 export type TransactionReceipt = {
   readonly hash: Hash
@@ -30,21 +30,37 @@ export type LogTopics = readonly (readonly Hex[] | Hex | null)[]
  */
 export class ChainNode {
   readonly #nodes: Nodes
-  #heads: AnnouncedHeads | undefined
+  #announcements: Announcements | undefined
 
   /** Several URLs are separated by commas. */
   constructor(urls: string, options: NodesOptions = {}) {
     this.#nodes = new Nodes(urls, options)
   }
 
-  /** From now on `height` costs no call while the node at this WebSocket URL announces heads of the chain. */
-  followHeads(url: string, chainId: number): AnnouncedHeads {
-    this.#heads = new AnnouncedHeads(url, chainId)
-    return this.#heads
+  /** From now on `height` costs no call while the node at this WebSocket URL announces heads of the chain, and `watchLogs` has effect. */
+  listen(url: string, chainId: number): Announcements {
+    this.#announcements = new Announcements(url, chainId)
+    return this.#announcements
+  }
+
+  /**
+   * Passes on new logs as soon as a node announces them. Some may never be announced, so they must be read too. `group` is a number from
+   * 0; the topics of a group can be replaced.
+   */
+  watchLogs(group: number, address: Address, topics: LogTopics, onLog: (log: RawLog) => void): void {
+    const readAndPass = (value: unknown) => {
+      try {
+        const log = readLog(value)
+        if (log.address === address && (value as { readonly removed?: unknown }).removed !== true) onLog(log)
+      } catch {
+        // Not such a log. If there was one, it is found when the logs are read.
+      }
+    }
+    this.#announcements?.watchLogs(group, { filter: { address, topics }, onLog: readAndPass })
   }
 
   health(): readonly NodeHealth[] {
-    return [...this.#nodes.health(), ...(this.#heads === undefined ? [] : [this.#heads.health()])]
+    return [...this.#nodes.health(), ...(this.#announcements === undefined ? [] : [this.#announcements.health()])]
   }
 
   async chainId(): Promise<number> {
@@ -58,7 +74,13 @@ export class ChainNode {
   }
 
   async height(): Promise<bigint> {
-    return this.#heads?.height ?? readQuantity(await this.request('eth_blockNumber', []))
+    return this.#announcements?.height ?? readQuantity(await this.request('eth_blockNumber', []))
+  }
+
+  /** `height` for a range of logs that is read next: waits until the limits allow the read, so that the head is not old by then. */
+  async heightForLogs(): Promise<bigint> {
+    await this.#nodes.untilLogs()
+    return this.#announcements?.height ?? readQuantity(await this.request('eth_blockNumber', [], logsSlackMs))
   }
 
   async gasPrice(): Promise<bigint> {

@@ -6,8 +6,8 @@ export function rpcUrlsOf(text: string): readonly string[] {
   return urlsOf(text).filter((url) => !isWebSocket(url))
 }
 
-/** The URL that announces heads, if there is one. */
-export function headsUrlOf(text: string): string | undefined {
+/** The URL that announces heads and logs, if there is one. */
+export function announcerUrlOf(text: string): string | undefined {
   return urlsOf(text).find(isWebSocket)
 }
 
@@ -39,6 +39,8 @@ export type NodeHealth = { readonly host: string; readonly failure: Failure | 'o
 const unusableMs = 30_000
 const behindMsMin = 250
 const behindTriesMax = 5
+/** Logs go before all other calls: with them a deposit is seen. There are few of them. */
+export const logsSlackMs = -5_000
 /** How long one call may be refused because of the rate. Its caller reports an error then, and tries again later. */
 const rateMsMax = 60_000
 
@@ -85,13 +87,18 @@ export class Nodes {
     return method === 'eth_getLogs' ? this.#logs(params[0] as LogFilter) : this.#ask(method, params, slackMs)
   }
 
+  /** Resolves when logs may be read after one other call. */
+  async untilLogs(): Promise<void> {
+    await this.#choose(new Set()).pace.untilLogs()
+  }
+
   /**
    * Nodes limit the logs of one answer, and anyone can fill blocks with logs: a range that is too large is read in halves. Otherwise
    * no later block could ever be read. A node that refuses everything gets one call for each halving.
    */
   async #logs(filter: LogFilter): Promise<unknown> {
     try {
-      return await this.#ask('eth_getLogs', [filter], 0)
+      return await this.#ask('eth_getLogs', [filter], logsSlackMs)
     } catch (error) {
       const [first, last] = [Number(filter.fromBlock), Number(filter.toBlock)]
       if (failureOf(error) !== 'large' || !(first < last)) throw error

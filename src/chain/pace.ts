@@ -64,6 +64,12 @@ export class NodePace {
     if (turn.kind === 'logs') this.#nextMs.logs = now + this.#intervalMs('logs')
   }
 
+  /** Resolves when logs may be read after one other call. */
+  async untilLogs(): Promise<void> {
+    const waitMs = () => this.#nextMs.logs - this.#intervalMs('call') - this.#clock.now()
+    for (let ms = waitMs(); ms > 0; ms = waitMs()) await this.#clock.sleep(Math.ceil(ms))
+  }
+
   /** The node refused a call because of its rate. */
   refused(method: string, retryAfterMs = 0): void {
     const now = this.#clock.now()

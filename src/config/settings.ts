@@ -204,7 +204,7 @@ export const settingGroups = {
   },
   'Chain and gateway': {
     CHAIN_RPC_URL: urls(
-      'JSON-RPC URL of a chain node; or several, separated by commas, the preferred one first: the next is asked while one refuses, lags or fails. A `wss://` address beside them announces new blocks, so that no calls are spent on asking for them. Set all of this, `GATEWAY_URL`, `USDC_ADDRESS` and `GATEWAY_WALLET_ADDRESS`, or none.',
+      'JSON-RPC URL of a chain node; or several, separated by commas, the preferred one first: the next is asked while one refuses, lags or fails. A `wss://` address beside them announces new blocks, so that no calls are spent on asking for them, and deposits, so that they are seen immediately. Set all of this, `GATEWAY_URL`, `USDC_ADDRESS` and `GATEWAY_WALLET_ADDRESS`, or none.',
       unset('The sandbox chain and gateway'),
     ),
     DEPOSIT_LOGS: oneOf(

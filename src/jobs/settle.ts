@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { privateKeyToAccount } from 'viem/accounts'
 import { TransactionSender } from '../chain/lands-once.ts'
 import { ChainNode } from '../chain/node.ts'
-import { headsUrlOf } from '../chain/nodes.ts'
+import { announcerUrlOf } from '../chain/nodes.ts'
 import type { LogLevel } from '../config/config.ts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
@@ -30,9 +30,9 @@ import { createGatewayClient } from '../settlement/gateway-client.ts'
 import { takeDueSnapshot } from '../settlement/liabilities.ts'
 import { publishTerms } from '../settlement/published-terms.ts'
 import { refillGas } from '../settlement/refill-gas.ts'
+import { watchSolvency } from '../settlement/solvency.ts'
 import { rootRecovered, submitPayments } from '../settlement/submit.ts'
 import { advanceTransfers } from '../settlement/transfers/machine.ts'
-import { watchSolvency } from '../settlement/watch-solvency.ts'
 import { watchWithdrawalFee } from '../settlement/withdrawal-fee.ts'
 import type { Address } from '../signer/address.ts'
 import { openSigner } from '../signer/signer.ts'
@@ -114,8 +114,8 @@ async function work(settings: SettleSettings, log: Log): Promise<void> {
   void alone.lost.then(() => process.exit(1))
   const { chainId } = settings.terms
   const node = new ChainNode(settings.rpcUrl, { chainId })
-  const headsUrl = headsUrlOf(settings.rpcUrl)
-  if (headsUrl !== undefined) node.followHeads(headsUrl, chainId)
+  const announcer = announcerUrlOf(settings.rpcUrl)
+  if (announcer !== undefined) node.listen(announcer, chainId)
   const chain = await untilAnswered(() => openChain({ ...chainOptions(settings), node }), log)
   wake = settle(settings, database, { chain, node }, log)
 }

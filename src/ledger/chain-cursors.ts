@@ -3,6 +3,9 @@ import type { Database } from '../db/database.ts'
 /** The last block that the restored copy had read. `penny recover` reads the chain from here on. */
 export const copiedAtCursor = 'recover from'
 
+/** Of transfers to deposit addresses, and of deposits in the gateway's contract. */
+export const depositCursors = ['arrivals', 'deposits'] as const
+
 /** The last block that this reader has processed; undefined before its first. */
 export async function readCursor(database: Database, name: string): Promise<bigint | undefined> {
   const [row] = await database.query<{ block: bigint }>('select block from chain_cursors where name = $1', [name])
@@ -17,6 +20,28 @@ export async function readCursors(database: Database, names: readonly string[]):
     [names],
   )
   return new Map(rows.map(({ name, block }) => [name, block]))
+}
+
+export type BeginOptions = {
+  readonly database: Database
+  /** Called at the very first start only, so that a slow node cannot delay later starts. */
+  readonly readHead: () => Promise<bigint>
+  /** The operator's choice of the first block. */
+  readonly fromBlock: number | undefined
+}
+
+/**
+ * Sets the block from which the chain is read, once, before the service hands out deposit addresses. While no account has an address,
+ * no deposit can exist, so reading begins at the head: years of earlier blocks would take hours. If accounts have addresses but
+ * there is no cursor, the database is a copy from elsewhere and the whole chain is read.
+ */
+export async function beginDeposits({ database, readHead, fromBlock }: BeginOptions): Promise<void> {
+  const known = await Promise.all(depositCursors.map((name) => readCursor(database, name)))
+  if (known.every((block) => block !== undefined)) return
+  if (fromBlock !== undefined) return beginCursors(database, depositCursors, BigInt(fromBlock) - 1n)
+  // The head is read first: deposits to an address that another node assigns in the meantime are in later blocks.
+  const head = await readHead()
+  await beginCursors(database, depositCursors, head, { onlyWithoutAddresses: true })
 }
 
 /** Initializes missing cursors to the last block that need not be read. */

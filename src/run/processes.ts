@@ -7,6 +7,7 @@ import type { SandboxReady, SandboxSettings } from '../../sandbox/start.ts'
 import { type Config, dueRulesOf, hourlyPaymentsMax, ownerCooldownOf, usesSandboxModel } from '../config/config.ts'
 import { OperatorError } from '../errors.ts'
 import type { SettleReady, SettleSettings } from '../jobs/settle.ts'
+import { beginDeposits } from '../ledger/chain-cursors.ts'
 import { requireEpoch } from '../ledger/epoch.ts'
 import { createOnce } from '../process/create-once.ts'
 import { settlementFailpointOf } from '../process/failpoints.ts'
@@ -110,7 +111,6 @@ export async function startSettlementServices(
   const chain = config.chain === undefined ? sandboxTerms(sandbox!.chain!) : await realTerms(config.chain)
   const published = await requireContracts(context.databases.jobs, chain.terms)
   await requireEpoch(context.databases.jobs, config.settlementEpoch)
-  const { beginDeposits } = await import('../settlement/begin-deposits.ts')
   const { chainOptions, openChain, refuseUnusableNode } = await chainModule()
   await beginDeposits({
     database: context.databases.jobs,

@@ -19,55 +19,22 @@ import type { Address } from '../signer/address.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
 import type { TransferMessage } from '../signer/typed-data.ts'
 
-/** Read access to the chain. Transactions are sent by `TransactionSender`. */
-export type Chain = {
-  readonly chainId: number
-  /** The latest final block. */
-  finalBlock(): Promise<bigint>
-  /**
-   * USDC that reached these addresses from block `first` to block `last`, inclusive, and deposits into the gateway's contract for them:
-   * one call for both.
-   */
-  moneyIn(
-    addresses: readonly Address[],
-    first: bigint,
-    last: bigint,
-  ): Promise<{ readonly arrivals: readonly ChainArrival[]; readonly deposits: readonly ChainDeposit[] }>
-  /** Deposits into the gateway's contract for these depositors. */
-  deposits(depositors: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainDeposit[]>
-  /** Withdrawals from the gateway's contract of these depositors. */
-  withdrawals(depositors: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainWithdrawal[]>
-  usdcBalance(address: Address): Promise<bigint>
-  /** Balances as of that block, in the order of the addresses. Fails when the node does not have the block yet. */
-  usdcBalances(addresses: readonly Address[], block: bigint): Promise<readonly bigint[]>
-  /** Total balances in the gateway's contract, including amounts that pending payments will move. */
-  gatewayBalances(depositors: readonly Address[], block: bigint): Promise<readonly bigint[]>
-  /** Whether the token has executed the authorization with that nonce, in any transaction. */
-  isAuthorizationUsed(authorizer: Address, nonce: Hex): Promise<boolean>
-  /** Wei of the native coin, which is USDC with 18 decimals. */
-  gasBalance(address: Address): Promise<bigint>
-  gasPrice(): Promise<bigint>
-}
+/** Where its log is. */
+type ChainPlace = { readonly block: bigint; readonly logIndex: number; readonly transactionHash: Hash }
 
-export type ChainArrival = {
+export type ChainArrival = ChainPlace & {
   readonly to: Address
   readonly sender: Address
   /** Without the dust below 0.000001 USDC of a native transfer, which stays at the address and counts in its balance. */
   readonly amount: bigint
-  readonly block: bigint
-  readonly logIndex: number
-  readonly transactionHash: Hash
 }
 
-export type ChainDeposit = {
+export type ChainDeposit = ChainPlace & {
   readonly depositor: Address
   readonly amount: bigint
-  readonly block: bigint
-  readonly logIndex: number
-  readonly transactionHash: Hash
 }
 
-export type ChainWithdrawal = {
+export type ChainWithdrawal = ChainPlace & {
   readonly depositor: Address
   /** Hash of the signed burn intent. */
   readonly specHash: Hex
@@ -75,9 +42,6 @@ export type ChainWithdrawal = {
   readonly value: bigint
   /** Taken from the depositor's balance in addition to the amount. */
   readonly fee: bigint
-  readonly block: bigint
-  readonly logIndex: number
-  readonly transactionHash: Hash
 }
 
 export type ChainOptions = {
@@ -131,7 +95,10 @@ const amountMax = 2n ** 63n - 1n
 
 type Range = { readonly first: bigint; readonly last: bigint }
 
-export async function openChain(options: ChainOptions): Promise<Chain> {
+/** Read access to the chain. Transactions are sent by `TransactionSender`. */
+export type Chain = Awaited<ReturnType<typeof openChain>>
+
+export async function openChain(options: ChainOptions) {
   const { usdc, gatewayWallet, depositLogs = 'system', node = new ChainNode(options.rpcUrl) } = options
   const chainId = await node.chainId()
   const [emitter, weiPerUnit] =
@@ -141,6 +108,27 @@ export async function openChain(options: ChainOptions): Promise<Chain> {
   const views = {
     usdc: { contract: usdc, call: slice(balanceCall, 0, -32) },
     gateway: { contract: gatewayWallet, call: slice(totalCall, 0, -32) },
+  }
+
+  const announced: Address[] = []
+  const isAnnounced = new Set<Address>()
+  let tell: (arrival: ChainArrival) => void = () => {}
+
+  function announceArrivals(addresses: readonly Address[], onArrival: typeof tell): void {
+    tell = onArrival
+    const added = addresses.filter((address) => !isAnnounced.has(address))
+    if (added.length === 0) return
+    // The last group grows until it is full, so that there are few.
+    const firstGroup = Math.floor(announced.length / addressesInFilterMax)
+    announced.push(...added)
+    for (const address of added) isAnnounced.add(address)
+    for (let group = firstGroup; group * addressesInFilterMax < announced.length; group += 1) {
+      const members = announced.slice(group * addressesInFilterMax, (group + 1) * addressesInFilterMax)
+      const topics = [[transferTopic!], null, members.map((address) => pad(address))]
+      node.watchLogs(group, emitter, topics, (log) => {
+        if (log.topics[0] === transferTopic) for (const arrival of readArrival(log)) tell(arrival)
+      })
+    }
   }
 
   /** All these events name the address that they are about second. */
@@ -191,8 +179,20 @@ export async function openChain(options: ChainOptions): Promise<Chain> {
 
   return {
     chainId,
+    /** The latest final block. */
     finalBlock: () => node.height(),
-    async moneyIn(addresses, first, last) {
+    /** The same for `moneyIn`, when the node's limits allow it next. */
+    finalBlockOfLogs: () => node.heightForLogs(),
+    /**
+     * Passes on what reaches these addresses as soon as a node announces it, where one does; `moneyIn` finds the same later. Each call names
+     * all addresses, and replaces `onArrival`.
+     */
+    announceArrivals,
+    /**
+     * USDC that reached these addresses from block `first` to block `last`, inclusive, and deposits into the gateway's contract for them:
+     * one call for both.
+     */
+    async moneyIn(addresses: readonly Address[], first: bigint, last: bigint) {
       const events = [transferTopic!, depositedTopic!]
       const logs = await readLogs([emitter, gatewayWallet], events, addresses, { first, last })
       const of = (contract: Address, event: Hex) =>
@@ -202,25 +202,32 @@ export async function openChain(options: ChainOptions): Promise<Chain> {
         deposits: of(gatewayWallet, depositedTopic!).flatMap(readDeposit),
       }
     },
-    async deposits(depositors, first, last) {
+    /** Deposits into the gateway's contract for these depositors. */
+    async deposits(depositors: readonly Address[], first: bigint, last: bigint) {
       const logs = await readLogs([gatewayWallet], [depositedTopic!], depositors, { first, last })
       return logs.flatMap(readDeposit)
     },
-    async withdrawals(depositors, first, last) {
+    /** Withdrawals from the gateway's contract of these depositors. */
+    async withdrawals(depositors: readonly Address[], first: bigint, last: bigint) {
       const logs = await readLogs([gatewayWallet], withdrawalTopics, depositors, { first, last })
       return logs.flatMap(readWithdrawal)
     },
-    async usdcBalance(address) {
+    async usdcBalance(address: Address) {
       const [balance] = await readEach(node, { ...views.usdc, addresses: [address], block: 'latest' })
       return balance!
     },
-    usdcBalances: (addresses, block) => readEach(node, { ...views.usdc, addresses, block }),
-    gatewayBalances: (addresses, block) => readEach(node, { ...views.gateway, addresses, block }),
-    async isAuthorizationUsed(authorizer, nonce) {
+    /** Balances as of that block, in the order of the addresses. Fails when the node does not have the block yet. */
+    usdcBalances: (addresses: readonly Address[], block: bigint) => readEach(node, { ...views.usdc, addresses, block }),
+    /** Total balances in the gateway's contract, including amounts that pending payments will move. */
+    gatewayBalances: (depositors: readonly Address[], block: bigint) =>
+      readEach(node, { ...views.gateway, addresses: depositors, block }),
+    /** Whether the token has executed the authorization with that nonce, in any transaction. */
+    async isAuthorizationUsed(authorizer: Address, nonce: Hex) {
       const data = encodeFunctionData({ abi, functionName: 'authorizationState', args: [authorizer, nonce] })
       return BigInt(await node.call(usdc, data)) !== 0n
     },
-    gasBalance: (address) => node.coinBalance(address),
+    /** Wei of the native coin, which is USDC with 18 decimals. */
+    gasBalance: (address: Address) => node.coinBalance(address),
     gasPrice: () => node.gasPrice(),
   }
 }

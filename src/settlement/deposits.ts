@@ -9,7 +9,7 @@ import {
 } from '../chain/lands-once.ts'
 import { CallRevertsError } from '../chain/node.ts'
 import type { Database } from '../db/database.ts'
-import { confirmCursors, moveCursor, readCursor, readCursors } from '../ledger/chain-cursors.ts'
+import { confirmCursors, depositCursors, moveCursor, readCursor, readCursors } from '../ledger/chain-cursors.ts'
 import {
   assignAddress,
   type DepositAccount,
@@ -41,9 +41,9 @@ import { nonceOf } from '../signer/nonce.ts'
 import type { Signer } from '../signer/signer.ts'
 import { isWindowUsable, windowOf } from '../signer/signing-terms.ts'
 import type { PaymentTerms } from './authorization.ts'
-import { type Chain, type ChainDeposit, depositCall } from './chain.ts'
-import { comparableBlock } from './comparable-block.ts'
+import { type Chain, type ChainArrival, type ChainDeposit, depositCall } from './chain.ts'
 import type { GatewayClient } from './gateway-client.ts'
+import { comparableBlock } from './solvency.ts'
 
 export type DepositParts = {
   readonly database: Database
@@ -62,9 +62,6 @@ export type DepositParts = {
   readonly failpoint: SettlementFailpoint
   readonly onAlarm: (what: string, details: object) => void
 }
-
-/** Cursors for transfers to deposit addresses and for deposits in the gateway's contract. */
-export const depositCursors = ['arrivals', 'deposits'] as const
 
 const blocksMax = 1_000n
 /** How often a cursor's time is updated without new blocks: well below the age that raises an alert. */
@@ -93,12 +90,16 @@ export async function assignAddresses({ database, signer }: DepositParts): Promi
  */
 export async function watchDeposits(parts: DepositParts): Promise<number> {
   // The head is read before the addresses: an address assigned in between has no transfers in these blocks.
-  const head = await parts.chain.finalBlock()
+  const head = await parts.chain.finalBlockOfLogs()
   let listed: Promise<Accounts> | undefined
   const accounts = () =>
-    (listed ??= listDepositAccounts(parts.database).then(
-      (list) => new Map(list.map((account) => [account.address, account])),
-    ))
+    (listed ??= listDepositAccounts(parts.database).then((list) => {
+      const byAddress = new Map(list.map((account) => [account.address, account]))
+      // What cannot be recorded now is found when the logs are read.
+      const record = (arrival: ChainArrival) => void noteArrivals(parts, byAddress, [arrival]).catch(() => {})
+      parts.chain.announceArrivals([...byAddress.keys()] as Address[], record)
+      return byAddress
+    }))
   const cursors = await readCursors(parts.database, depositCursors)
   const arrivals = cursors.get('arrivals') ?? -1n
   let deposits = cursors.get('deposits') ?? -1n
@@ -139,13 +140,17 @@ async function follow(
 
 type Accounts = ReadonlyMap<string, DepositAccount>
 
-async function noteMoneyIn({ database, chain }: DepositParts, accounts: Accounts, first: bigint, last: bigint) {
-  const found = await chain.moneyIn([...accounts.keys()] as Address[], first, last)
-  for (const { to, ...arrival } of found.arrivals) {
+async function noteMoneyIn(parts: DepositParts, accounts: Accounts, first: bigint, last: bigint) {
+  const found = await parts.chain.moneyIn([...accounts.keys()] as Address[], first, last)
+  await noteArrivals(parts, accounts, found.arrivals)
+  return found
+}
+
+async function noteArrivals({ database }: DepositParts, accounts: Accounts, arrivals: readonly ChainArrival[]) {
+  for (const { to, ...arrival } of arrivals) {
     const account = accounts.get(to)
     if (account !== undefined && arrival.amount > 0n) await recordArrival(database, { account, ...arrival })
   }
-  return found
 }
 
 async function creditDeposits(

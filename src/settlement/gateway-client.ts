@@ -6,49 +6,6 @@ import type { BurnIntent } from '../signer/typed-data.ts'
 import type { PaymentPayload, PaymentRequirements } from './authorization.ts'
 import { eachOf } from './each-of.ts'
 
-/**
- * Client of Circle Gateway's HTTP API, which our own gateway implements too. A submission has three outcomes: accepted, refused with a
- * reason, or unknown. After an unknown outcome the caller must ask the gateway what it has before doing anything else.
- */
-export type GatewayClient = AsyncDisposable & {
-  /**
-   * Submits payments: many per call at our own gateway, one by one at Circle's. Returns one outcome per payment, in order. Idempotent by
-   * nonce: submitting a payment again cannot pay twice.
-   */
-  settle(payments: readonly SubmittedPayment[]): Promise<readonly Submission[]>
-  /** The payer's payment with that nonce; undefined when the gateway has none. */
-  findTransfer(from: Address, nonce: Hex): Promise<GatewayTransfer | undefined>
-  transfer(id: string): Promise<GatewayTransfer | undefined>
-  /** One page of transfers from or to an address, newest first. `after` is the last id of the previous page. */
-  listTransfers(
-    search: { readonly from?: Address; readonly to?: Address },
-    after?: string,
-  ): Promise<readonly GatewayTransfer[]>
-  /**
-   * Changes of payments since the last call. `cursor` is the `next` of that call, undefined at the first. Our own gateway returns a page
-   * of all transfers that changed. Circle's has no such list, so each of `open` is requested. Overdue ones are requested from either
-   * gateway, so that payments that it lost are noticed.
-   *
-   * Store `next` after the changes in `transfers`. Expect transfers that were reported before or that are not known yet: a change can
-   * arrive before the answer of `settle` with its id. Throws `GatewayUnavailableError` when the gateway does not answer; keep the
-   * cursor then.
-   */
-  news(cursor: string | undefined, open: readonly OpenTransfer[]): Promise<News>
-  /** Available balance in atomic USDC. */
-  balance(depositor: Address): Promise<bigint>
-  balances(depositors: readonly Address[]): Promise<ReadonlyMap<Address, bigint>>
-  /** The last block whose deposits the gateway has processed. */
-  processedHeight(): Promise<bigint>
-  /** Requests a withdrawal. Idempotent: the same intent again is the same withdrawal. */
-  withdraw(intent: BurnIntent, signature: Hex): Promise<Submission>
-  withdrawal(id: string): Promise<GatewayWithdrawal | undefined>
-  /** The maximum fee for this intent at this moment, in atomic USDC. */
-  estimateFee(intent: BurnIntent): Promise<bigint>
-  /** Total gas of our own gateway's batches; undefined at Circle's, which pays it itself. */
-  batchGas(): Promise<bigint | undefined>
-  close(): Promise<void>
-}
-
 export type SubmittedPayment = {
   readonly paymentPayload: PaymentPayload
   readonly paymentRequirements: PaymentRequirements
@@ -140,11 +97,18 @@ const requestsConcurrentMax = 16
 /** Payments per call, each about 2 kB. */
 const submittedMax = 64
 
+/** Without its private parts, so that others can stand in for it. */
+export type GatewayClient = Pick<HttpGatewayClient, keyof HttpGatewayClient>
+
 export function createGatewayClient(options: GatewayClientOptions): GatewayClient {
   return new HttpGatewayClient(options)
 }
 
-class HttpGatewayClient implements GatewayClient {
+/**
+ * Client of Circle Gateway's HTTP API, which our own gateway implements too. A submission has three outcomes: accepted, refused with a
+ * reason, or unknown. After an unknown outcome the caller must ask the gateway what it has before doing anything else.
+ */
+class HttpGatewayClient implements AsyncDisposable {
   readonly #http: GatewayHttp
   readonly #domain: number
   /** Our own gateway only; read once. */
@@ -157,6 +121,10 @@ class HttpGatewayClient implements GatewayClient {
 
   // Payments
 
+  /**
+   * Submits payments: many per call at our own gateway, one by one at Circle's. Returns one outcome per payment, in order. Idempotent by
+   * nonce: submitting a payment again cannot pay twice.
+   */
   async settle(payments: readonly SubmittedPayment[]): Promise<readonly Submission[]> {
     const submissions: Submission[] = []
     if (payments.length > 1 && (await this.#supports('settle-many').catch(() => false))) {
@@ -187,6 +155,7 @@ class HttpGatewayClient implements GatewayClient {
     return this.#extensions.includes(extension)
   }
 
+  /** The payer's payment with that nonce; undefined when the gateway has none. */
   async findTransfer(from: Address, nonce: Hex): Promise<GatewayTransfer | undefined> {
     const body = await this.#http.read(`/v1/x402/transfers?from=${from}&nonce=${nonce}&pageSize=1`)
     const [first] = list(body, 'transfers')
@@ -199,6 +168,7 @@ class HttpGatewayClient implements GatewayClient {
     return body === undefined ? undefined : readTransfer(body)
   }
 
+  /** One page of transfers from or to an address, newest first. `after` is the last id of the previous page. */
   async listTransfers(
     search: { readonly from?: Address; readonly to?: Address },
     after?: string,
@@ -211,6 +181,15 @@ class HttpGatewayClient implements GatewayClient {
     return list(await this.#http.read(`/v1/x402/transfers?${query}`), 'transfers').map(readTransfer)
   }
 
+  /**
+   * Changes of payments since the last call. `cursor` is the `next` of that call, undefined at the first. Our own gateway returns a page
+   * of all transfers that changed. Circle's has no such list, so each of `open` is requested. Overdue ones are requested from either
+   * gateway, so that payments that it lost are noticed.
+   *
+   * Store `next` after the changes in `transfers`. Expect transfers that were reported before or that are not known yet: a change can
+   * arrive before the answer of `settle` with its id. Throws `GatewayUnavailableError` when the gateway does not answer; keep the
+   * cursor then.
+   */
   async news(cursor: string | undefined, open: readonly OpenTransfer[]): Promise<News> {
     const hasChanges = await this.#supports('transfer-changes')
     const changes: Changes = hasChanges
@@ -240,6 +219,7 @@ class HttpGatewayClient implements GatewayClient {
     return { transfers, next: body.nextCursor, hasMore: body.hasMore === true, isRestarted: false }
   }
 
+  /** Total gas of our own gateway's batches; undefined at Circle's, which pays it itself. */
   async batchGas(): Promise<bigint | undefined> {
     const body = await this.#http.read('/v1/batches')
     return body === undefined ? undefined : whole(body.gasUsed)
@@ -247,6 +227,7 @@ class HttpGatewayClient implements GatewayClient {
 
   // Balances
 
+  /** Available balance in atomic USDC. */
   async balance(depositor: Address): Promise<bigint> {
     return (await this.balances([depositor])).get(depositor)!
   }
@@ -263,6 +244,7 @@ class HttpGatewayClient implements GatewayClient {
     return new Map(depositors.map((depositor) => [depositor, balances.get(lower(depositor)) ?? 0n]))
   }
 
+  /** The last block whose deposits the gateway has processed. */
   async processedHeight(): Promise<bigint> {
     const body = await this.#http.read('/v1/info')
     const row = list(body, 'domains').find((candidate) => Number(candidate.domain) === this.#domain)
@@ -272,6 +254,7 @@ class HttpGatewayClient implements GatewayClient {
 
   // Withdrawals
 
+  /** Requests a withdrawal. Idempotent: the same intent again is the same withdrawal. */
   async withdraw(burnIntent: BurnIntent, signature: Hex): Promise<Submission> {
     const intents = [{ burnIntent, signature }]
     return submit(() => this.#http.ask('POST', '/v1/transfer?enableForwarder=true', intents), readWithdrawalSubmission)
@@ -282,6 +265,7 @@ class HttpGatewayClient implements GatewayClient {
     return body === undefined ? undefined : readWithdrawal(body)
   }
 
+  /** The maximum fee for this intent at this moment, in atomic USDC. */
   async estimateFee(intent: BurnIntent): Promise<bigint> {
     const body = await this.#http.read('/v1/estimate?enableForwarder=true', [intent])
     const [first] = list(body, 'body')

@@ -1,8 +1,10 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../db/database.ts'
+import { readCursor } from '../ledger/chain-cursors.ts'
+import { findFreeze, freezeLedger } from '../ledger/freeze.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import type { Address } from '../signer/address.ts'
 import type { Chain } from './chain.ts'
-import { comparableBlock } from './comparable-block.ts'
 
 export type SolvencyReport = {
   readonly block: string
@@ -25,6 +27,34 @@ export type ShortAccount = { readonly address: string; readonly owed_atomic: str
 export type SolvencyParts = { readonly database: Database; readonly chain: Chain; readonly seller: Address }
 
 const shortMax = 20
+
+export type SolvencyWatchParts = SolvencyParts & {
+  readonly onAlarm: (what: string, details: object) => void
+  /** Wait before the second comparison: the first may have read the ledger and the chain at different times. */
+  readonly recheckMs: number
+}
+
+/** Its number in ARCHITECTURE.md and in the runbooks. */
+export const solvencyInvariant = 'I12'
+
+/**
+ * Compares the ledger with the chain. A short account freezes the ledger until an operator acts. A short seller stops only payments by
+ * the seller: one customer's refund must not stop the requests of all.
+ */
+export async function watchSolvency({ onAlarm, recheckMs, ...parts }: SolvencyWatchParts): Promise<void> {
+  const { database } = parts
+  const wasFrozen = (await findFreeze(database)) !== undefined
+  const first = await checkSolvency(parts)
+  const report = isSolvent(first) ? first : await sleep(recheckMs).then(() => checkSolvency(parts))
+  await recordSolvency(database, report)
+  if (report.seller_short_atomic !== '0') onAlarm('the seller has less than it owes back', { report })
+  if (report.short.length === 0) return
+  onAlarm('the chain has less than the ledger says', { report })
+  // The ledger may have been repaired and opened during this comparison, for example by penny recover. The next comparison decides.
+  if (wasFrozen) return
+  const reason = `${solvencyInvariant} is broken: the chain has less than the ledger says at block ${report.block}`
+  await freezeLedger(database, reason)
+}
 
 /**
  * Compares the ledger with the chain, account by account. An account is short if `owed` is more than its balance in the contract: money
@@ -129,4 +159,24 @@ export type OwedAccount = {
   readonly id: string
   readonly address: string
   readonly owed: bigint
+}
+
+/**
+ * The node's latest block, at which balances can be compared with ledger sums that were read before. Throws when the node is behind the
+ * ledger, as one of several nodes behind one URL may be: money that has arrived would seem to be missing.
+ */
+export async function comparableBlock(database: Database, chain: Chain): Promise<bigint> {
+  const read = await readCursor(database, 'deposits')
+  const block = await chain.finalBlock()
+  if (read !== undefined && block < read) throw new NodeBehindError(block, read)
+  return block
+}
+
+class NodeBehindError extends Error {
+  constructor(block: bigint, read: bigint) {
+    super(
+      `the chain node is at block ${block}, but the ledger has read up to block ${read}: balances were not compared`,
+    )
+    this.name = 'NodeBehindError'
+  }
 }

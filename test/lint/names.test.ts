@@ -16,7 +16,7 @@ import {
 } from '../../src/inference/chat-parameters.ts'
 import { parseJsonBody } from '../../src/inference/json-body.ts'
 import { refillAlarms } from '../../src/settlement/refill-gas.ts'
-import { solvencyInvariant } from '../../src/settlement/watch-solvency.ts'
+import { solvencyInvariant } from '../../src/settlement/solvency.ts'
 
 // A name in the documentation is a promise that the reader will find it.
 

@@ -1,23 +1,27 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { concat, encodeFunctionData, type Hex, pad, toEventSelector } from 'viem'
+import { concat, encodeFunctionData, type Hex, numberToHex, pad, toEventSelector } from 'viem'
 import { devUsdcAbi } from '../../contracts/generated/DevUsdc.abi.ts'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
+import { ChainNode } from '../../src/chain/node.ts'
 import { createAccount, findAccount } from '../../src/ledger/accounts.ts'
 import { readBalance } from '../../src/ledger/balance.ts'
-import { readCursor } from '../../src/ledger/chain-cursors.ts'
+import { beginDeposits, readCursor } from '../../src/ledger/chain-cursors.ts'
 import { assignAddress } from '../../src/ledger/deposit-addresses.ts'
 import { readLedgerNumbers } from '../../src/ledger/ledger-numbers.ts'
 import { findOpenSweeps } from '../../src/ledger/sweeps.ts'
-import { beginDeposits } from '../../src/settlement/begin-deposits.ts'
+import { openChain } from '../../src/settlement/chain.ts'
 import { reconcileArrivals, sweepDeposits, watchDeposits } from '../../src/settlement/deposits.ts'
+import { checkSolvency } from '../../src/settlement/solvency.ts'
+import { startAnnouncer } from '../support/announcing-node.ts'
+import { atEnd } from '../support/at-end.ts'
 import { depositSuite, stranger } from '../support/deposit-bench.ts'
 import { sendCall } from '../support/gateway.ts'
 import { partitions } from '../support/ledger.ts'
 import { testDatabase } from '../support/postgres.ts'
 import type { RpcAnswer } from '../support/rpc-proxy.ts'
-import { gasAllowance, publicClient, usdc, walletClient } from '../support/sandbox-chain.ts'
+import { chainId, gasAllowance, publicClient, usdc, walletClient } from '../support/sandbox-chain.ts'
 import { keys } from '../support/signing.ts'
 import { until } from '../support/until.ts'
 
@@ -80,6 +84,41 @@ test('dust stays at the address and counts when it adds up; a transfer to onesel
   await untilCredited(account, 150_000n)
 })
 
+test('a deposit that a node announces is seen without a look at the logs, and counts once when they are read', async (t) => {
+  const { bench, proxy, parts } = deposits
+  const announcer = await startAnnouncer(t, chainId)
+  const node = new ChainNode(proxy.url)
+  const announcements = node.listen(announcer.url, chainId)
+  atEnd(t, () => announcements.close())
+  const { usdcAddress, gatewayWallet } = parts.terms
+  const chain = await openChain({ rpcUrl: proxy.url, usdc: usdcAddress, gatewayWallet, node })
+  const account = await openAccount()
+  await pay({ to: stranger.address }, weiPerAtomic)
+  await watchDeposits({ ...parts, chain })
+  const connection = await announcer.subscribed()
+  await until(() => connection.filters.some(({ topics }) => (topics[2] as Hex[]).includes(pad(account.address as Hex))))
+
+  const hash = await pay({ to: account.address as Hex }, 150_000n * weiPerAtomic)
+  const { logs } = (await publicClient(bench.chain.url).request({
+    method: 'eth_getTransactionReceipt',
+    params: [hash],
+  })) as { logs: object[] }
+  proxy.calls.length = 0
+  for (const log of [{ ...logs[0], topics: [transferTopic] }, { ...logs[0], data: '0x' }, ...logs, ...logs]) {
+    connection.announceLog(log)
+  }
+  await until(async () => (await shown(account)).length > 0)
+  assert.ok(proxy.calls.every(({ method }) => method !== 'eth_getLogs'))
+  await untilCredited(account, 150_000n)
+  const seen = (await shown(account)).map(({ amount, sender, seenTxHash }) => [
+    amount,
+    sender,
+    seenTxHash?.toString('hex'),
+  ])
+  assert.deepEqual(seen, [[150_000n, stranger.address.toLowerCase(), hash.slice(2)]])
+  assert.equal(await depositsOf(account), 1)
+})
+
 // An exchange pays out to many of our customers at once; more than are asked for by address.
 test('500 payments in one block are seen by one look at the logs, each once', async () => {
   const accounts = await Promise.all(Array.from({ length: 500 }, () => openAccount()))
@@ -111,6 +150,11 @@ test('500 payments in one block are seen by one look at the logs, each once', as
       [1n, sender],
       [1n, sender],
     ])
+  }
+  // What adds up to the least amount of a sweep is credited to the unit.
+  for (const account of accounts.slice(-2)) {
+    await pay({ to: account.address as Hex }, 149_998n * weiPerAtomic)
+    await untilCredited(account, 150_000n)
   }
 })
 
@@ -353,6 +397,43 @@ test('whatever the node answers, in whatever order, deposits are credited once a
     }),
     { numRuns: runs },
   )
+})
+
+test('three backends with different heads behind one address: each deposit counts once, and no account seems short', async () => {
+  const { proxy, parts } = deposits
+  let turn = 0
+  proxy.fault = async ({ method, params }, forward) => {
+    const head = Number(((await rpc('eth_blockNumber')) as RpcAnswer).result) - (turn % 3)
+    turn += 1
+    const asked = method === 'eth_getLogs' ? (params[0] as { toBlock: string }).toBlock : params[1]
+    if (method === 'eth_blockNumber') return { result: numberToHex(head) }
+    if (asked === 'latest') return (await rpc(method, params[0], numberToHex(head))) as RpcAnswer
+    if (typeof asked === 'string' && Number(asked) > head) return { error: { code: -32_014, message: 'unknown head' } }
+    const answer = await forward()
+    const isHidden = method === 'eth_getTransactionReceipt' && Number(answer.result?.blockNumber ?? 0) > head
+    return isHidden ? { result: null } : answer
+  }
+  const accounts = [await openAccount(), await openAccount()]
+  const { seller } = parts.terms
+  let compared = 0
+  for (let sent = 1n; sent <= 4n; sent += 1n) {
+    for (const account of accounts) await pay({ to: account.address as Hex }, 1_000_000n * weiPerAtomic)
+    await until(async () => {
+      // The backends that lag know a block when the next ones are there.
+      await pay({ to: stranger.address }, weiPerAtomic)
+      await round()
+      const report = await checkSolvency({ ...parts, seller }).catch(() => undefined)
+      assert.deepEqual(report?.short ?? [], [])
+      if (report !== undefined) compared += 1
+      const balances = await Promise.all(accounts.map(balanceOf))
+      return balances.every((balance) => balance === sent * 1_000_000n)
+    })
+  }
+  assert.ok(compared > 0)
+  for (const account of accounts) {
+    assert.equal(await onChain(account), 4_000_000n)
+    assert.deepEqual([(await shown(account)).length, await depositsOf(account)], [4, 4])
+  }
 })
 
 async function rpc(method: string, ...params: unknown[]): Promise<unknown> {
