@@ -11,7 +11,7 @@ import { testDatabase } from '../../test/support/postgres.ts'
 import { runCommand } from '../../test/support/run-command.ts'
 import { adjustAccount } from '../ledger/adjustments.ts'
 import { advanceTransfer } from '../ledger/transfers.ts'
-import { requestWithdrawal } from '../ledger/withdrawals.ts'
+import { requestWithdrawal, setWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { accountsCommand } from './accounts.ts'
 import { withdrawCommand } from './withdraw.ts'
@@ -66,6 +66,16 @@ test('a withdrawal whose outcome is unknown says its id', async (t) => {
   const lost = await runCommand(withdrawCommand, words, environment)
   assert.equal(lost.code, 1)
   assert.match(lost.text, unknownOutcome('withdrawal'))
+})
+
+test('a withdrawal says the gateway’s fee and what arrives before anything is asked, or that the amount is too small', async (t) => {
+  const { database, payer, environment } = await openAccount(t)
+  await setWithdrawalFeeMax(database, 250_000n)
+  const withdraw = (amount: string) =>
+    runCommand(withdrawCommand, ['--amount', amount, '--account', payer.accountId], environment)
+  assert.match((await withdraw('0.5')).text, /0\.25 USDC arrives: the gateway's fee is at most 0\.25 USDC/)
+  await assert.rejects(withdraw('0.25'), /0\.25 USDC cannot be withdrawn: the gateway fee can be up to 0\.25 USDC/)
+  assert.deepEqual(await database.query('select from transfers'), [])
 })
 
 // Once requested, "all" is no longer in the balance.

@@ -64,6 +64,25 @@ test('a withdrawal long after the sign-in asks for a new one over the form, and 
   await page.locator('[data-testid=balance-pill][data-available="1000000"]').waitFor()
 })
 
+test('the form says the least withdrawal and the gateway’s fee before anything is typed', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page)
+  // As at Circle, which takes a fee; our own gateway takes none.
+  const fee = { withdrawal_min_atomic: '250001', withdrawal_fee_max_atomic: '250000' }
+  await page.route('**/api/balance', async (route) => {
+    const response = await route.fetch()
+    await route.fulfill({ response, json: { ...(await response.json()), ...fee } })
+  })
+  await page.goto(`${dashboard.origin}/funds`)
+  const form = page.getByTestId('withdraw')
+  const hint = 'Minimum: 0.250001 USDC. The gateway fee is at most 0.250000 USDC, taken from the amount.'
+  await form.getByText(hint).waitFor()
+  await form.getByLabel('Amount').fill('0.25')
+  await form.getByRole('button', { name: 'Review withdrawal' }).click()
+  await form.getByRole('alert').first().waitFor()
+  assert.equal(await page.getByRole('dialog').count(), 0)
+})
+
 test('a withdrawal whose session has ended keeps what was typed, and is sent after a new sign-in', async () => {
   const page = await dashboard.open()
   await page.clock.install()
