@@ -1,4 +1,4 @@
-import { type ChainNode, ChainNodeError } from '../../src/chain/node.ts'
+import { blockRanges, type ChainNode, ChainNodeError } from '../../src/chain/node.ts'
 import type { Database } from '../../src/db/database.ts'
 import type { OnAlarm } from '../alarm.ts'
 import type { Failpoint } from '../failpoints.ts'
@@ -18,9 +18,6 @@ export type ScannerOptions = {
   readonly onAlarm: OnAlarm
   readonly failpoint: Failpoint
 }
-
-/** Far below the limits of public nodes for one query. */
-const blocksMax = 1000n
 
 /** Reads the contract's final logs, block by block, into the database. */
 export class Scanner {
@@ -67,10 +64,8 @@ export class Scanner {
   }
 
   async #scanTo(state: ChainState, head: bigint): Promise<void> {
-    for (let height = state.processedHeight; height < head; ) {
-      const last = height + blocksMax < head ? height + blocksMax : head
-      await this.#apply(height + 1n, last, `processed_height = ${last}`)
-      height = last
+    for (const [first, last] of blockRanges(state.processedHeight, head)) {
+      await this.#apply(first, last, `processed_height = ${last}`)
     }
     await this.#noteHead(head)
   }
@@ -92,10 +87,8 @@ export class Scanner {
     if (clock() - this.#recheckedAtMs < recheckMs) return
     const { processedHeight, recheckedHeight } = await readChainState(database)
     const target = this.#recheckTo ?? recheckedHeight
-    for (let height = recheckedHeight; height < target; ) {
-      const last = height + blocksMax < target ? height + blocksMax : target
-      await this.#apply(height + 1n, last, `rechecked_height = ${last}`)
-      height = last
+    for (const [first, last] of blockRanges(recheckedHeight, target)) {
+      await this.#apply(first, last, `rechecked_height = ${last}`)
     }
     this.#recheckTo = processedHeight
     this.#recheckedAtMs = clock()

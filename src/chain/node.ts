@@ -24,6 +24,17 @@ export type RawLog = {
 /** Topics by position: one of several, a certain one, or any. */
 export type LogTopics = readonly (readonly Hex[] | Hex | null)[]
 
+/** Blocks of one search of logs: far below the limits of public nodes. */
+export const blocksMax = 1_000n
+
+/** The ranges, first and last block, in which logs are read after a known block up to the head. */
+export function* blockRanges(known: bigint, head: bigint): Generator<readonly [first: bigint, last: bigint]> {
+  for (let first = known + 1n; first <= head; first += blocksMax) {
+    const last = first + blocksMax - 1n
+    yield [first, last < head ? last : head]
+  }
+}
+
 /**
  * Client of a chain node, or of several at one chain. They are not trusted: the form of answers is checked here, their plausibility by
  * the callers. Anything else is a `ChainNodeError`. A process has one, so that all its calls share the nodes' limits.

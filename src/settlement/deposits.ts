@@ -7,7 +7,7 @@ import {
   type TransactionSender,
   type Version,
 } from '../chain/lands-once.ts'
-import { CallRevertsError } from '../chain/node.ts'
+import { blockRanges, blocksMax, CallRevertsError } from '../chain/node.ts'
 import type { Database } from '../db/database.ts'
 import { confirmCursors, depositCursors, moveCursor, readCursor, readCursors } from '../ledger/chain-cursors.ts'
 import {
@@ -63,7 +63,6 @@ export type DepositParts = {
   readonly onAlarm: (what: string, details: object) => void
 }
 
-const blocksMax = 1_000n
 /** How often a cursor's time is updated without new blocks: well below the age that raises an alert. */
 const confirmedMs = 10_000
 const accountsMax = 100
@@ -129,12 +128,9 @@ async function follow(
   [known, head]: readonly [known: bigint, head: bigint],
   read: (first: bigint, last: bigint) => Promise<void>,
 ): Promise<void> {
-  let next = known + 1n
-  while (next <= head) {
-    const last = next + blocksMax - 1n < head ? next + blocksMax - 1n : head
-    await read(next, last)
+  for (const [first, last] of blockRanges(known, head)) {
+    await read(first, last)
     await moveCursor(database, cursor, last)
-    next = last + 1n
   }
 }
 
@@ -286,8 +282,7 @@ async function searchRecent(parts: DepositParts, account: DepositAccount, surplu
   const last = head < counted ? head : counted
   const from = last > recentBlocksMax ? last - recentBlocksMax : 0n
   const credited: ChainDeposit[] = []
-  for (let first = from; first <= last; first += blocksMax) {
-    const end = first + blocksMax - 1n < last ? first + blocksMax - 1n : last
+  for (const [first, end] of blockRanges(from - 1n, last)) {
     credited.push(...(await creditDeposits(parts, new Map([[address, account]]), first, end)))
   }
   // Deposits that the gateway has not processed yet are credited later. A gateway that is far behind explains any surplus.

@@ -1,3 +1,4 @@
+import { blockRanges } from '../chain/node.ts'
 import type { Database } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
 import { bookLostPayments, type LostPayment, readNextPayment } from '../ledger/lost-payments.ts'
@@ -42,7 +43,6 @@ export type BookedWithdrawal = LostWithdrawal & { readonly account: string }
 /** Failed payments leave gaps. Once nothing is missing, a gap of this length ends the search. */
 const explainedGapMax = 64
 const concurrencyMax = 16
-const blocksMax = 1_000n
 
 /**
  * Brings a ledger that was restored from an older copy up to date with the chain and the gateway. Withdrawals are in the chain's logs.
@@ -102,8 +102,7 @@ async function findPaidOut(
   const depositors = accounts.map(({ address }) => address as Address)
   const head = await chain.finalBlock()
   const logs: ChainWithdrawal[] = []
-  for (let first = copiedAt + 1n; first <= head; first += blocksMax) {
-    const last = first + blocksMax - 1n < head ? first + blocksMax - 1n : head
+  for (const [first, last] of blockRanges(copiedAt, head)) {
     logs.push(...(await chain.withdrawals(depositors, first, last)))
   }
   const lost = new Map<string, readonly LostWithdrawal[]>()
