@@ -307,6 +307,11 @@ export class Bill {
     this.#searchCalls += 1
   }
 
+  /** Searches that had ended, or ended later, of the request that this is a copy of. */
+  noteSearches(calls: number): void {
+    this.#searchCalls = calls
+  }
+
   addFetch(): void {
     this.#fetchCalls += 1
   }

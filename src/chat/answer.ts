@@ -155,6 +155,7 @@ export class Answer {
   #onStop: ((reason: unknown) => void) | undefined
   #isUpstreamStopped = false
   #toolsStop: AbortController | undefined
+  #toolsHalt: AbortController | undefined
 
   // Billing: what was written when the first client's connection closed, and when the last client left.
   #cut: Bill | undefined
@@ -352,6 +353,7 @@ export class Answer {
   #halt(reason: ServiceError): void {
     this.#isHalted = true
     this.#halted?.resolve()
+    this.#toolsHalt?.abort(reason)
     if (this.#readsOn) this.#stopUpstream(reason)
   }
 
@@ -485,9 +487,10 @@ export class Answer {
   #createTools(): ToolRounds {
     const { parts, admitted, bill, upstream } = this.#serving
     this.#toolsStop = new AbortController()
+    this.#toolsHalt = new AbortController()
     if (this.#stopped !== undefined) this.#toolsStop.abort(this.#stopped.reason)
-    const { signal } = this.#toolsStop
-    return new ToolRounds(parts, { admitted, bill, upstream, signal, deliver: (events) => this.#show(events) })
+    const signals = { stopped: this.#toolsStop.signal, halted: this.#toolsHalt.signal }
+    return new ToolRounds(parts, { admitted, bill, upstream, signals, deliver: (events) => this.#show(events) })
   }
 
   async #finish(events: readonly ChatEvent[], end: RoundEnd): Promise<Reached> {
@@ -556,8 +559,9 @@ export class Answer {
     // No client is connected: output since the last one left is not billed, unless it was read on for its report.
     const isReadOn = reached.outcome.status === 'cancelled' && reached.isWhole
     const left = this.isAbandoned && !isReadOn ? this.#left : undefined
-    // The round may have been sent while the answer waited for a retry.
+    // The round may have been sent, or a search may have ended, while the answer waited for a retry.
     if (bill.sent !== undefined && left?.sent === undefined) left?.noteSent(bill.sent)
+    left?.noteSearches(bill.searchCalls)
     const served = left && !this.#isStoppedByUs ? cancelled : reached
     const { outcome } = served
     if (outcome.status !== 'failed') return { served, billed: { ...served, bill: left ?? bill } }

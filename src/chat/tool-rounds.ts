@@ -7,7 +7,7 @@ import type { Turn } from '../providers/model-request.ts'
 import type { AdmittedRequest } from './admit.ts'
 import { countEachOnce, type PendingResult, planRound, type RoundPlan } from './plan-round.ts'
 import type { RoundReader } from './round-reader.ts'
-import { ToolRunner, type ToolRunnerParts } from './tool-runner.ts'
+import { ToolRunner, type ToolRunnerParts, type ToolSignals } from './tool-runner.ts'
 import type { CountingParts } from './usage-so-far.ts'
 
 export type ToolRoundParts = ToolRunnerParts & {
@@ -24,8 +24,7 @@ export type ToolCaller = {
   readonly admitted: AdmittedRequest
   readonly bill: Bill
   readonly upstream: UpstreamUse
-  /** Aborts when the answer is stopped. */
-  readonly signal: AbortSignal
+  readonly signals: ToolSignals
   /** Shows the progress of a call. A promise is backpressure, or waits for a client. */
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
 }
@@ -46,10 +45,10 @@ export class ToolRounds {
   #rounds = 1
 
   constructor(parts: ToolRoundParts, caller: ToolCaller) {
-    const { admitted, bill, signal } = caller
+    const { admitted, bill, signals } = caller
     this.#parts = parts
     this.#caller = caller
-    this.#runner = new ToolRunner(parts, admitted, bill, signal)
+    this.#runner = new ToolRunner(parts, admitted, bill, signals)
     this.#count = countEachOnce(admitted.input, (texts) => parts.counting.countTokens(texts, admitted.sharesOf))
   }
 

@@ -22,6 +22,13 @@ export type ToolRunnerParts = {
   readonly onToolFault: (error: unknown, admitted: AdmittedRequest) => void
 }
 
+export type ToolSignals = {
+  /** Aborts when the answer is stopped: nothing more is begun. A search that a provider has runs on, and is charged. */
+  readonly stopped: AbortSignal
+  /** Aborts when the service stops the answer. */
+  readonly halted: AbortSignal
+}
+
 /** A failed search is free and does not count as one of the three. This limits how often a failing provider is asked. */
 const searchAttemptsMax = 6
 const fetchesMax = 5
@@ -60,7 +67,7 @@ export class ToolRunner {
   readonly #parts: ToolRunnerParts
   readonly #admitted: AdmittedRequest
   readonly #bill: Bill
-  readonly #signal: AbortSignal
+  readonly #signals: ToolSignals
   readonly #fence: string
   #searchAttempts = 0
   #fetches = 0
@@ -68,11 +75,11 @@ export class ToolRunner {
   #refusalsShown = 0
   #moneySpent = false
 
-  constructor(parts: ToolRunnerParts, admitted: AdmittedRequest, bill: Bill, signal: AbortSignal) {
+  constructor(parts: ToolRunnerParts, admitted: AdmittedRequest, bill: Bill, signals: ToolSignals) {
     this.#parts = parts
     this.#admitted = admitted
     this.#bill = bill
-    this.#signal = signal
+    this.#signals = signals
     this.#fence = `=====${digits(admitted.requestId).slice(-16)}=====`
     this.sources = new Sources(admitted.chat.messages)
   }
@@ -105,12 +112,13 @@ export class ToolRunner {
     const { watch } = this.#admitted
     const running = watch.begin('tool', about.type)
     const { status, results, result } = await this.#perform(toolCall).catch((error: unknown) => {
-      watch.end(running, this.#signal.aborted ? 'cancelled' : 'failed')
-      this.#signal.throwIfAborted()
+      watch.end(running, this.#signals.stopped.aborted ? 'cancelled' : 'failed')
+      this.#signals.stopped.throwIfAborted()
       return { status: 'failed' as const, results: undefined, result: note(this.#explain(toolCall, error)) }
     })
     watch.end(running, status)
     this.#record(toolCall.kind, status, results ?? 0)
+    this.#signals.stopped.throwIfAborted()
     await show([{ type: 'activity', activity: { ...about, status, results } }])
     return result
   }
@@ -181,15 +189,16 @@ export class ToolRunner {
   }
 
   async #perform(toolCall: ParsedToolCall): Promise<Performed> {
-    this.#signal.throwIfAborted()
+    const { stopped, halted } = this.#signals
+    stopped.throwIfAborted()
     const { web } = this.#parts
     const { accountId } = this.#admitted.hold.payer
     if (toolCall.kind === 'search') {
-      const results = await web.search!.search(toolCall.query, this.#signal, accountId)
+      const results = await web.search!.search(toolCall.query, stopped, accountId, halted)
       for (const { url, title } of results) this.sources.add(url, title)
       return { status: 'completed', results: results.length, result: searchResult(results, this.#fence) }
     }
-    const page = await web.fetch.fetch(toolCall.url, this.#signal, accountId)
+    const page = await web.fetch.fetch(toolCall.url, stopped, accountId)
     this.sources.add(toolCall.url, page.title)
     this.sources.add(page.url, page.title)
     return { status: 'completed', results: 1, result: pageResult(page, this.#fence) }

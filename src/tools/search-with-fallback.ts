@@ -32,14 +32,15 @@ export function searchWithFallback(options: SearchWithFallbackOptions): WebSearc
   // timeout runs.
   const limit = new FairConcurrencyLimit({ concurrentMax: connectionsMax, accountConcurrentMin: 4, waitingMax: 512 })
   return {
-    async search(query, signal, account) {
+    async search(query, signal, account, halted = signal) {
       const late = AbortSignal.timeout(totalMsMax ?? totalMsMaxDefault)
       try {
-        const both = AbortSignal.any([signal, late])
-        using turn = await limit.enter(account, both)
+        using turn = await limit.enter(account, AbortSignal.any([signal, late]))
+        signal.throwIfAborted()
         if (turn === undefined) throw new SearchFailedError(unavailable)
         const ordered = providers.toSorted((one, other) => Number(one.isResting) - Number(other.isResting))
-        return await askProviders(ordered, query, both, onFailure)
+        const ask = (provider: SearchProvider) => provider.search(query, AbortSignal.any([halted, late]))
+        return await askProviders(ordered, ask, signal, onFailure)
       } catch (error) {
         signal.throwIfAborted()
         if (error instanceof SearchFailedError) throw error
@@ -88,22 +89,23 @@ const unavailable = 'The web search is not available at the moment.'
 
 async function askProviders(
   providers: readonly SearchProvider[],
-  query: string,
+  ask: (provider: SearchProvider) => Promise<readonly SearchResult[]>,
   signal: AbortSignal,
   onFailure: (error: ProviderError) => void,
 ): Promise<readonly SearchResult[]> {
   let again: { readonly provider: SearchProvider; readonly error: ProviderError } | undefined
   for (const provider of providers) {
     try {
-      return await provider.search(query, signal)
+      return await ask(provider)
     } catch (error) {
       if (!(error instanceof ProviderError)) throw error
       onFailure(error)
+      signal.throwIfAborted()
       // A provider whose Retry-After is longer than `pauseMsMax` is not retried.
       if (error.temporary && (error.retryAfterMs ?? 0) <= pauseMsMax) again ??= { provider, error }
     }
   }
   if (again === undefined) throw new SearchFailedError(unavailable)
   await sleep(again.error.retryAfterMs ?? pauseMs, undefined, { signal })
-  return again.provider.search(query, signal)
+  return ask(again.provider)
 }

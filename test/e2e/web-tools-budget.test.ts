@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { beforeEach, test } from 'node:test'
 import { countTokens } from 'gpt-tokenizer/encoding/o200k_base'
 import { endOrphanedHolds } from '../../src/jobs/end-orphaned-holds.ts'
@@ -56,6 +57,7 @@ async function leaveAt(turns: readonly Turn[], wanted: (activity: Activity) => b
   throw new Error('no such activity')
 }
 
+/** Never begins: it waits for its turn. */
 const hangs = (_: unknown, signal: AbortSignal) =>
   new Promise<never>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
 
@@ -298,19 +300,34 @@ test('max_tokens are those of all rounds together', async () => {
   assert.equal(suite.upstream.exchanges.at(-1)!.body.max_output_tokens, 140)
 })
 
-test('a client that leaves in the middle of a search pays for what was said before it, and not for the search', async () => {
-  const searching = Promise.withResolvers<AbortSignal>()
-  web.search = (_, signal) => {
-    searching.resolve(signal)
-    return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
-  }
-  suite.upstream.answer = inTurn([[created, reasoning('Hm.'), ...functionCall('web_search', { query: 'penny' }, 1)]])
-  const call = callChat(suite.service, account, { messages, stream: true })
-  await searching.promise
-  call.leave()
-  const row = await endedRow(suite.service, account)
-  assert.deepEqual([row.status, Number(row.charged_atomic), row.cost.search_calls], ['cancelled', roundPrice, 0])
-})
+for (const [title, headers, end, searches] of [
+  ['pays for it when it completes', {}, () => [pennyResult], 1],
+  ['does not pay for it when it fails', {}, failsToSearch, 0],
+  ['pays for it although it could retry', { 'x-stainless-retry-count': '0' }, () => [pennyResult], 1],
+] as const) {
+  test(`a client that leaves in the middle of a search ${title}`, async () => {
+    const running = Promise.withResolvers<AbortSignal>()
+    const over = Promise.withResolvers<void>()
+    web.search = async (_, signal) => {
+      running.resolve(signal)
+      await over.promise
+      return end()
+    }
+    suite.upstream.answer = inTurn([
+      [created, reasoning('Hm.'), ...functionCall('web_search', { query: 'penny' }, 1)],
+      () => assert.fail('a round for no client'),
+    ])
+    const call = callChat(suite.service, account, { messages, stream: true }, { headers })
+    const signal = await running.promise
+    call.leave()
+    await once(signal, 'abort')
+    over.resolve()
+    const row = await endedRow(suite.service, account)
+    const paid = ['cancelled', roundPrice + searches * searchPrice, searches]
+    assert.deepEqual([row.status, Number(row.charged_atomic), row.cost.search_calls], paid)
+    assertAddsUp(row)
+  })
+}
 
 test('a client that leaves after a search, before any output, pays for the round, the search, and the input of the round that was sent', async () => {
   const further = Promise.withResolvers<UpstreamExchange>()

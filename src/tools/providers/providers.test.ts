@@ -251,6 +251,43 @@ test('a caller can abort a search, and gets its own reason', async () => {
   await assert.rejects(search.search('x', AbortSignal.abort(reason), 'a'), reason)
 })
 
+test('a search that a provider has runs on when its client leaves, until the service stops; a failed one is not sent again', async () => {
+  let sent = Promise.withResolvers<void>()
+  let asked = Promise.withResolvers<readonly SearchResult[]>()
+  const second = { ...answering('second'), search: () => assert.fail('sent for no client') }
+  const slow: SearchProvider = {
+    name: 'slow',
+    async search(_, signal) {
+      sent.resolve()
+      return Promise.race([
+        asked.promise,
+        new Promise<never>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
+      ])
+    },
+  }
+  const search = searchWithFallback({ providers: [slow, second], onFailure: () => {} })
+  const left = new Error('the client left')
+  const leave = async (after: (halted: AbortController) => void) => {
+    asked = Promise.withResolvers()
+    sent = Promise.withResolvers()
+    const [stopped, halted] = [new AbortController(), new AbortController()]
+    const found = search.search('x', stopped.signal, 'a', halted.signal)
+    await sent.promise
+    stopped.abort(left)
+    after(halted)
+    return found
+  }
+  assert.deepEqual(await leave(() => asked.resolve([])), [])
+  await assert.rejects(
+    leave(() => asked.reject(new ProviderError('slow failed', true))),
+    left,
+  )
+  await assert.rejects(
+    leave((halted) => halted.abort(new Error('the service stops'))),
+    left,
+  )
+})
+
 test('one account gets a quarter of the searches, others are served, and waiting searches are limited', async () => {
   const asked: { readonly query: string; readonly answer: () => void }[] = []
   const slow: SearchProvider = {
