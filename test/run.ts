@@ -75,6 +75,7 @@ const isLong = [
   'FLAKY_CALLS',
   'FAILOVER_REQUESTS',
   'PAID_SEQUENCES',
+  'UNPAID_SEQUENCES',
   'FUZZED_BODIES',
   'SIGNER_BATCHES',
 ].some((name) => process.env[name] !== undefined)
