@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { findViolations } from '../../src/ledger/audit.ts'
+import { listDeposits } from '../../src/ledger/deposits.ts'
 import { readLiabilities } from '../../src/ledger/liabilities.ts'
 import { findPayout } from '../../src/ledger/payouts.ts'
 import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
@@ -47,14 +48,20 @@ function openFunds(t: TestContext, money: MoneyService): Funds {
   return new Funds({ database: money.service.database, signer, withdrawalMin: parse('0.1') })
 }
 
-/** A deposit, requests, a withdrawal of everything with its credit, a payout: all that the settlement process does. */
+/** A deposit by the token and one of plain coin, requests, a withdrawal of everything with its credit, a payout: all that the settlement process does. */
 async function passThrough(t: TestContext, money: MoneyService): Promise<void> {
   const { database } = money.service
   const account = await money.openAccount()
   const wallet = await openWallet(money, '2')
   const owner = await openWallet(money, '0')
-  await wallet.send(account.address, 2_000_000n)
+  await wallet.send(account.address, 1_000_000n)
+  await wallet.sendNatively(account.address, 1_000_000n)
   await until(async () => (await accountNow(money, account)).spendable === 2_000_000n)
+  const arrived = await listDeposits(database, { partition: account.partition, accountId: account.id }, { limit: 10 })
+  assert.deepEqual(
+    arrived.map(({ amount, state, sender }) => [amount, state, sender]),
+    Array(2).fill([1_000_000n, 'credited', wallet.address]),
+  )
   const answers = await Promise.all(Array.from({ length: 5 }, () => ask(money, account)))
   assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200])
 
@@ -235,7 +242,7 @@ test('the whole service killed in the middle and started on what it left: nothin
   const { spendable } = await accountNow(first, account)
   const id = randomUUID()
   await funds.withdraw(account, id, spendable)
-  await wallet.send(account.address, 2_000_000n)
+  await wallet.sendNatively(account.address, 2_000_000n)
   // All its processes at once, with payments, a deposit and a withdrawal under way.
   for (const pid of ownChildren()) if (titleOf(pid).startsWith('penny-')) process.kill(pid, 'SIGKILL')
   await first.stop()

@@ -117,6 +117,8 @@ export async function openWallet(money: MoneyService, amount: string) {
     address: account.address.toLowerCase() as Hex,
     send: (to: Hex, atomic: bigint) =>
       wallet.writeContract({ address: usdc, abi: usdcAbi, functionName: 'transfer', args: [to, atomic] }),
+    /** As a wallet does that takes Arc for any other chain: only the system address logs it. */
+    sendNatively: (to: Hex, atomic: bigint) => wallet.sendTransaction({ to, value: atomic * 10n ** 12n }),
   }
 }
 
