@@ -31,7 +31,8 @@ console.log(`wrote ${contractNames.join(', ')}`)
 
 function compile(): (name: string) => CompiledContract {
   const solc: Compiler = require('solc')
-  if (!solc.version().startsWith(`${compilerVersion}+`)) throw new WrongCompilerError(compilerVersion, solc.version())
+  if (!solc.version().startsWith(`${compilerVersion}+`))
+    throw new Error(`The contracts are compiled by solc ${compilerVersion}; node_modules holds ${solc.version()}.`)
 
   const input = {
     language: 'Solidity',
@@ -45,18 +46,18 @@ function compile(): (name: string) => CompiledContract {
   }
   const output: CompilerOutput = JSON.parse(solc.compile(JSON.stringify(input), { import: resolveImport }))
   const failures = (output.errors ?? []).filter((error) => error.severity === 'error')
-  if (failures.length > 0) throw new CompilationError(failures.map((failure) => failure.formattedMessage))
+  if (failures.length > 0) throw new Error(failures.map((failure) => failure.formattedMessage).join('\n'))
 
   return (name) => {
     const contract = output.contracts?.[sourceOf(name)]?.[name]
-    if (contract === undefined) throw new CompilationError([`${sourceOf(name)} holds no contract ${name}`])
+    if (contract === undefined) throw new Error(`${sourceOf(name)} holds no contract ${name}`)
     return contract
   }
 }
 
 function contentOf(source: string): { content: string } {
   const found = resolveImport(source)
-  if ('error' in found) throw new CompilationError([found.error])
+  if ('error' in found) throw new Error(found.error)
   return { content: found.contents }
 }
 
@@ -78,16 +79,4 @@ function render(name: string, contract: CompiledContract): string {
     `export const ${prefix}Bytecode = '0x${contract.evm.bytecode.object}'`,
     '',
   ].join('\n')
-}
-
-class WrongCompilerError extends Error {
-  constructor(required: string, found: string) {
-    super(`The contracts are compiled by solc ${required}; node_modules holds ${found}.`)
-  }
-}
-
-class CompilationError extends Error {
-  constructor(messages: readonly string[]) {
-    super(messages.join('\n'))
-  }
 }

@@ -142,19 +142,12 @@ async function storeBatch(
       where id = any($2::uuid[]) and status = 'received' returning id`,
     [batch!.id, ids],
   )
-  if (taken.length !== rows.length) throw new RowsTakenError()
+  // By another gateway. The contract's batch number would reveal it too, but later.
+  if (taken.length !== rows.length) throw new Error('some of these transfers are in another batch already')
   await connection.query(
     `insert into batch_rows (batch, position, transfer, receipt_hash)
      select $1, position, id, receipt_hash
        from unnest($2::uuid[], $3::text[]) with ordinality as rows (id, receipt_hash, position)`,
     [batch!.id, ids, textArray(rows.map(({ receiptHash }) => receiptHash))],
   )
-}
-
-/** Another gateway has taken the rows. The contract's batch number would reveal it too, but later. */
-class RowsTakenError extends Error {
-  constructor() {
-    super('some of these transfers are in another batch already')
-    this.name = 'RowsTakenError'
-  }
 }

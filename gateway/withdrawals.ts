@@ -357,7 +357,8 @@ async function takeOrder(connection: Connection, specHash: Hash, call: bigint): 
       where spec_hash = $1 and state = 'pending' returning spec_hash`,
     [specHash, call],
   )
-  if (taken.length === 0) throw new WithdrawalEndedError()
+  // By another gateway. Nothing was sent.
+  if (taken.length === 0) throw new Error('this withdrawal is no longer pending')
 }
 
 /** The name of the contract's error; for an error of the token, its text or its number. */
@@ -373,13 +374,5 @@ function reasonOf(data: Hex): string {
       .replaceAll(/[^ -~]/g, '?')
   } catch {
     return `reverted ${data.slice(0, 10)}`
-  }
-}
-
-/** Another gateway has ended it. Nothing was sent. */
-class WithdrawalEndedError extends Error {
-  constructor() {
-    super('this withdrawal is no longer pending')
-    this.name = 'WithdrawalEndedError'
   }
 }

@@ -168,15 +168,8 @@ export type OwedAccount = {
 export async function comparableBlock(database: Database, chain: Chain): Promise<bigint> {
   const read = await readCursor(database, 'deposits')
   const block = await chain.finalBlock()
-  if (read !== undefined && block < read) throw new NodeBehindError(block, read)
-  return block
-}
-
-class NodeBehindError extends Error {
-  constructor(block: bigint, read: bigint) {
-    super(
-      `the chain node is at block ${block}, but the ledger has read up to block ${read}: balances were not compared`,
-    )
-    this.name = 'NodeBehindError'
-  }
+  if (read === undefined || block >= read) return block
+  throw new Error(
+    `the chain node is at block ${block}, but the ledger has read up to block ${read}: balances were not compared`,
+  )
 }
