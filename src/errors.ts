@@ -100,7 +100,7 @@ export class OverloadedError extends ServiceError {
 /**
  * A start or a command failed, and the operator can fix it. The message is one line that says how; it is shown without a stack.
  */
-export abstract class OperatorError extends Error {
+export class OperatorError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message, cause === undefined ? undefined : { cause })
     this.name = new.target.name

@@ -19,9 +19,8 @@ export async function bindChain(database: Database, terms: GatewayTerms, firstBl
   const known = await readIdentity(database)
   const { chainId, wallet, usdc } = known!
   if (chainId === terms.chainId && wallet === terms.wallet && usdc === terms.usdc) return
-  throw new ForeignDatabaseError(
-    `chain ${chainId}, gateway ${wallet}`,
-    `chain ${terms.chainId}, gateway ${terms.wallet}`,
+  throw new OperatorError(
+    `The gateway's database belongs to chain ${chainId}, gateway ${wallet}, and this start is for chain ${terms.chainId}, gateway ${terms.wallet}: use another database.`,
   )
 }
 
@@ -52,10 +51,4 @@ export async function rewind(connection: Connection, height: bigint): Promise<vo
                       rechecked_height = greatest(least(rechecked_height, $1::int8), first_block - 1)`,
     [height],
   )
-}
-
-class ForeignDatabaseError extends OperatorError {
-  constructor(known: string, asked: string) {
-    super(`The gateway's database belongs to ${known}, and this start is for ${asked}: use another database.`)
-  }
 }

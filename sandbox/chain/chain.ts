@@ -218,7 +218,11 @@ export class Chain {
     for await (const entry of entries) {
       if (this.#state === 'closed') return
       if (entry.kind === 'founding' || entry.parent !== this.#head.hash) {
-        throw new DivergedJournalError(this.#entriesReplayed, this.#head)
+        // The replay did not produce the same blocks as before.
+        throw new Error(
+          `Entry ${this.#entriesReplayed + 1} of the chain's journal does not follow block ${this.#head.number} (${this.#head.hash}): ` +
+            'the journal was written by another version of the chain.',
+        )
       }
       await this.#apply(entry).catch(ignoreRefusal)
       this.#entriesReplayed += 1
@@ -248,7 +252,11 @@ export class Chain {
 
   /** Runs writes one after another, in order of arrival. */
   #enqueue(write: () => Promise<unknown>): Promise<unknown> {
-    if (this.#writesWaiting >= writesWaitingMax) throw new TooManyWritesError()
+    if (this.#writesWaiting >= writesWaitingMax)
+      throw new RpcError(
+        rpcCodes.limitExceeded,
+        `More than ${writesWaitingMax} transactions are waiting; try again in a moment.`,
+      )
     this.#writesWaiting += 1
     const written = this.#lastWrite.then(async () => {
       try {
@@ -282,12 +290,13 @@ export class Chain {
       case 'transaction': {
         const hash = await this.#mineTransaction(time, step.raw)
         const receipt = (await this.#request('eth_getTransactionReceipt', hash)) as { status: Hex }
-        if (receipt.status !== '0x1') throw new FoundingError(`transaction ${hash} failed`)
+        if (receipt.status !== '0x1')
+          throw new Error(`The sandbox chain cannot be founded: transaction ${hash} failed.`)
         return
       }
       case 'placement': {
         const code = await this.#request('eth_getCode', step.from, 'latest')
-        if (code === '0x') throw new FoundingError(`nothing was deployed at ${step.from}`)
+        if (code === '0x') throw new Error(`The sandbox chain cannot be founded: nothing was deployed at ${step.from}.`)
         await this.#request('hardhat_setCode', step.to, code)
         return
       }
@@ -363,8 +372,11 @@ async function readOpening({ chainId, clock, contracts }: ChainOptions, journal:
 }
 
 function requireFounding(entry: JournalEntry, chainId: number): FoundingEntry {
-  if (entry.kind !== 'founding' || entry.version !== 2) throw new OldJournalError()
-  if (entry.chainId !== chainId) throw new FoundingError(`its journal is of chain ${entry.chainId}, not ${chainId}`)
+  // Earlier chains had two balances where Arc has one.
+  if (entry.kind !== 'founding' || entry.version !== 2)
+    throw new Error('The sandbox chain was written by another version. Delete the data folder to start a new sandbox.')
+  if (entry.chainId !== chainId)
+    throw new Error(`The sandbox chain cannot be founded: its journal is of chain ${entry.chainId}, not ${chainId}.`)
   return entry
 }
 
@@ -385,37 +397,5 @@ export class NotReadyError extends RpcError {
         ? `is still replaying its journal (${journalBytesRead} of ${journalBytes} bytes); try again in a moment`
         : 'has stopped'
     super(rpcCodes.unavailable, `The chain ${why}.`)
-  }
-}
-
-class TooManyWritesError extends RpcError {
-  constructor() {
-    super(rpcCodes.limitExceeded, `More than ${writesWaitingMax} transactions are waiting; try again in a moment.`)
-  }
-}
-
-/** The replay did not produce the same blocks as before. */
-export class DivergedJournalError extends Error {
-  constructor(entriesReplayed: number, head: Head) {
-    super(
-      `Entry ${entriesReplayed + 1} of the chain's journal does not follow block ${head.number} (${head.hash}): ` +
-        'the journal was written by another version of the chain.',
-    )
-    this.name = 'DivergedJournalError'
-  }
-}
-
-/** Earlier chains had two balances where Arc has one. */
-class OldJournalError extends Error {
-  constructor() {
-    super('The sandbox chain was written by another version. Delete the data folder to start a new sandbox.')
-    this.name = 'OldJournalError'
-  }
-}
-
-export class FoundingError extends Error {
-  constructor(why: string) {
-    super(`The sandbox chain cannot be founded: ${why}.`)
-    this.name = 'FoundingError'
   }
 }

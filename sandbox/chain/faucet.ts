@@ -29,8 +29,8 @@ export class Faucet {
 
   async give(address: Address, atomic: bigint): Promise<Hash> {
     if (atomic <= 0n || atomic > giftAtomicMax)
-      throw new FaucetError(
-        `it gives ${format(fromAtomic(1n))} to ${format(fromAtomic(giftAtomicMax))} USDC per request, not ${format(fromAtomic(atomic))}`,
+      throw new Error(
+        `The faucet sent nothing: it gives ${format(fromAtomic(1n))} to ${format(fromAtomic(giftAtomicMax))} USDC per request, not ${format(fromAtomic(atomic))}.`,
       )
     const gift = this.#lastGift.then(() => this.#give(address, atomic))
     this.#lastGift = gift.catch(() => {})
@@ -45,14 +45,8 @@ export class Faucet {
     const call = { type: 'eip1559', chainId, nonce, ...fees, to: usdc, gas: tokenGas, data } as const
     const hash = await this.#chain.send(await this.#founder.signTransaction(call))
     const receipt = (await this.#chain.request('eth_getTransactionReceipt', hash)) as { status: Hex }
-    if (receipt.status !== '0x1') throw new FaucetError(`transaction ${hash} to ${address} reverted`)
+    if (receipt.status !== '0x1')
+      throw new Error(`The faucet sent nothing: transaction ${hash} to ${address} reverted.`)
     return hash
-  }
-}
-
-export class FaucetError extends Error {
-  constructor(why: string) {
-    super(`The faucet sent nothing: ${why}.`)
-    this.name = 'FaucetError'
   }
 }

@@ -93,7 +93,7 @@ export class Journal {
     if (this.#broken !== undefined) throw this.#broken
     const line = formatLine(entry)
     try {
-      if ((await this.size()) !== this.#length) throw new JournalTakenError(this.#path)
+      if ((await this.size()) !== this.#length) throw new Error(`Another process writes ${this.#path}.`)
       await this.#file.appendFile(line)
       await this.#file.datasync()
     } catch (error) {
@@ -164,12 +164,5 @@ export class JournalBrokenError extends Error {
   constructor(path: string, cause: unknown) {
     super(`${path} could not be written: ${cause instanceof Error ? cause.message : cause}`, { cause })
     this.name = 'JournalBrokenError'
-  }
-}
-
-class JournalTakenError extends Error {
-  constructor(path: string) {
-    super(`Another process writes ${path}.`)
-    this.name = 'JournalTakenError'
   }
 }

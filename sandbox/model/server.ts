@@ -135,7 +135,17 @@ async function handle(request: IncomingMessage, response: ServerResponse, model:
   } catch (error) {
     if (gone.signal.aborted) return
     if (response.headersSent) response.destroy()
-    else sendError(response, error instanceof RequestError ? error : new BrokenModelError(error))
+    else
+      sendError(
+        response,
+        error instanceof RequestError
+          ? error
+          : new RequestError(`The sandbox model is broken: ${error}`, {
+              status: 500,
+              type: 'server_error',
+              code: 'server_error',
+            }),
+      )
   }
 }
 
@@ -267,12 +277,4 @@ function sendError(response: ServerResponse, error: RequestError): void {
 function sendJson(response: ServerResponse, status: number, body: unknown): void {
   response.writeHead(status, { 'content-type': 'application/json' })
   response.end(JSON.stringify(body))
-}
-
-/** A bug in the sandbox. */
-class BrokenModelError extends RequestError {
-  constructor(cause: unknown) {
-    super(`The sandbox model is broken: ${cause}`, { status: 500, type: 'server_error', code: 'server_error' })
-    this.name = 'BrokenModelError'
-  }
 }

@@ -342,12 +342,9 @@ async function registrationOptions(
 }
 
 export function relyingParty({ site }: ApiServices): RelyingParty {
-  if (site.relyingPartyId === undefined) throw new NoPasskeysHereError(site.publicUrl)
+  if (site.relyingPartyId === undefined)
+    throw new SignInFailedError(
+      `Passkeys need a host name, and ${site.publicUrl} is an IP address. Set PUBLIC_URL to a host name.`,
+    )
   return { id: site.relyingPartyId, origin: site.origin }
-}
-
-export class NoPasskeysHereError extends SignInFailedError {
-  constructor(publicUrl: string) {
-    super(`Passkeys need a host name, and ${publicUrl} is an IP address. Set PUBLIC_URL to a host name.`)
-  }
 }

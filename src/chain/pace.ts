@@ -54,7 +54,7 @@ export class NodePace {
    * overtake others, and none waits forever.
    */
   async take(method: string, slackMs: number): Promise<void> {
-    if (this.#waiting.size >= waitingMax) throw new PaceError(waitingMax)
+    if (this.#waiting.size >= waitingMax) throw new Error(`${waitingMax} calls wait for the chain node already`)
     const turn: Turn = { kind: kindOf(method), dueMs: this.#clock.now() + slackMs }
     this.#waiting.add(turn)
     for (let ms = this.#waitMs(turn); ms > 0; ms = this.#waitMs(turn)) await this.#clock.sleep(Math.ceil(ms))
@@ -115,11 +115,4 @@ export class NodePace {
 
 function kindOf(method: string): Kind {
   return method === 'eth_getLogs' ? 'logs' : 'call'
-}
-
-class PaceError extends Error {
-  constructor(waiting: number) {
-    super(`${waiting} calls wait for the chain node already`)
-    this.name = 'PaceError'
-  }
 }

@@ -183,7 +183,10 @@ export async function quoteRequest(
 /** The tokens that the model's context leaves for the answer. The hold and the upstream request never exceed this. */
 function contextLeft(model: Model, inputTokens: number, input: InputText): number {
   const left = model.contextLength - framedTokens(inputTokens, input)
-  if (left < maxOutputTokensMin) throw new NoRoomForAnswerError(model, inputTokens)
+  if (left < maxOutputTokensMin)
+    throw new ContextLengthExceededError(
+      `it has ${inputTokens} tokens; the context length of ${model.id} is ${model.contextLength} tokens, which leaves none for the answer. Shorten it.`,
+    )
   return left
 }
 
@@ -204,14 +207,6 @@ export async function refuseUnpaid(
 class UnreadableInputError extends ContextLengthExceededError {
   constructor({ id, contextLength }: Model) {
     super(`it has more than ${contextLength} tokens, the context length of ${id}. Shorten it.`)
-  }
-}
-
-class NoRoomForAnswerError extends ContextLengthExceededError {
-  constructor({ id, contextLength }: Model, inputTokens: number) {
-    super(
-      `it has ${inputTokens} tokens; the context length of ${id} is ${contextLength} tokens, which leaves none for the answer. Shorten it.`,
-    )
   }
 }
 

@@ -58,7 +58,7 @@ test('a second backup at the same time is refused in one line, and leaves nothin
   await backUp(url, async () => {
     await assert.rejects(
       backup(join(folder, 'second')),
-      /^BackupRunningError: Another penny backup of this service is running/,
+      /^OperatorError: Another penny backup of this service is running/,
     )
   })
   assert.deepEqual(readdirSync(folder), ['data'])

@@ -21,7 +21,7 @@ export type CitusReport = { readonly workers: number; readonly tables: number; r
  * Distributes tables and functions that are not distributed yet: all of them the first time, later those that an upgrade has added. Call
  * it after every migration. Returns undefined on a plain PostgreSQL, at the cost of one query.
  *
- * @throws {NoWorkersError} when the cluster has no worker for the shards
+ * @throws when the cluster has no worker for the shards
  */
 export async function distributeLedger(database: Database, partitions: number): Promise<CitusReport | undefined> {
   if (!(await hasCitus(database))) return undefined
@@ -48,7 +48,10 @@ async function distribute(connection: Connection, partitions: number): Promise<C
   await connection.query('select pg_advisory_xact_lock($1)', [0x6369747573])
   const workers = await countWorkers(connection)
   const tables = await undistributedTables(connection)
-  if (tables.length > 0 && workers === 0) throw new NoWorkersError()
+  if (tables.length > 0 && workers === 0)
+    throw new OperatorError(
+      "The database has the extension citus, but no worker. Add workers with citus_add_node('host', port), or drop the extension to use one PostgreSQL.",
+    )
   // With foreign keys between the tables, Citus asks for one connection per worker.
   await connection.execute(
     "set local citus.multi_shard_modify_mode = 'sequential'; set local client_min_messages = warning",
@@ -221,12 +224,4 @@ async function setRebalanceStrategy(connection: Connection, partitions: number):
     [strategy],
   )
   await connection.query('select citus_set_default_rebalance_strategy($1)', [strategy])
-}
-
-class NoWorkersError extends OperatorError {
-  constructor() {
-    super(
-      "The database has the extension citus, but no worker. Add workers with citus_add_node('host', port), or drop the extension to use one PostgreSQL.",
-    )
-  }
 }

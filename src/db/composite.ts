@@ -28,7 +28,7 @@ export function composite<Value>(
   }
 }
 
-/** @throws {CompositeMismatchError} when a type of the database has other columns, or the same ones in another order */
+/** @throws when a type of the database has other columns, or the same ones in another order */
 export async function refuseOtherComposites(
   connection: Connection,
   composites: readonly Pick<Composite<never>, 'type' | 'columns'>[],
@@ -41,15 +41,10 @@ export async function refuseOtherComposites(
     )
     const found = rows.map(({ name }) => name).join(', ')
     const written = columns.join(', ')
-    if (found !== written) throw new CompositeMismatchError(type, found, written)
-  }
-}
-
-class CompositeMismatchError extends OperatorError {
-  constructor(type: string, found: string, written: string) {
-    super(
-      `The type ${type} of the database has other columns than this version of penny writes. Database: ${found || 'no such type'}. ` +
-        `Written: ${written}. Apply the migrations of this version, or change the composite in the source.`,
-    )
+    if (found !== written)
+      throw new OperatorError(
+        `The type ${type} of the database has other columns than this version of penny writes. Database: ${found || 'no such type'}. ` +
+          `Written: ${written}. Apply the migrations of this version, or change the composite in the source.`,
+      )
   }
 }

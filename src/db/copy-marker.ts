@@ -35,15 +35,10 @@ export async function removeCopyMarker(connection: Connection): Promise<void> {
 /** Call it before a database is used. @throws when the database was copied to another one, or is an unfinished copy */
 export async function refuseCopied(connection: Connection): Promise<void> {
   const marker = await findCopyMarker(connection)
-  if (marker !== undefined) throw new CopiedDatabaseError(marker.side, marker.other)
-}
-
-class CopiedDatabaseError extends OperatorError {
-  constructor(side: CopySide, other: string) {
-    super(
-      side === 'source'
-        ? `This database was copied to ${other}, which replaces it. Set DATABASE_URL to that one. If it was never used, penny copy-database --undo returns to this one.`
-        : `This database is an unfinished copy of ${other}. Run penny copy-database again, or use another database.`,
+  if (marker !== undefined)
+    throw new OperatorError(
+      marker.side === 'source'
+        ? `This database was copied to ${marker.other}, which replaces it. Set DATABASE_URL to that one. If it was never used, penny copy-database --undo returns to this one.`
+        : `This database is an unfinished copy of ${marker.other}. Run penny copy-database again, or use another database.`,
     )
-  }
 }

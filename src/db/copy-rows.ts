@@ -134,12 +134,10 @@ async function compare(source: pg.Client, target: pg.Client, { name, columns }: 
   const query = `select count(*)::text as count, coalesce(sum(hashtextextended(row(${columns})::text, 0)::numeric), 0)::text as sum from ${name}`
   const read = async (client: pg.Client) => (await client.query<{ count: string; sum: string }>(query)).rows[0]!
   const [there, here] = await Promise.all([read(source), read(target)])
-  if (there.count !== here.count) throw new DifferentRowsError(name, `${there.count} rows became ${here.count}`)
-  if (there.sum !== here.sum) throw new DifferentRowsError(name, 'the checksums differ')
-}
-
-class DifferentRowsError extends OperatorError {
-  constructor(name: string, difference: string) {
-    super(`The copy of ${name} differs from the original: ${difference}. Nothing was copied.`)
-  }
+  if (there.count !== here.count)
+    throw new OperatorError(
+      `The copy of ${name} differs from the original: ${there.count} rows became ${here.count}. Nothing was copied.`,
+    )
+  if (there.sum !== here.sum)
+    throw new OperatorError(`The copy of ${name} differs from the original: the checksums differ. Nothing was copied.`)
 }

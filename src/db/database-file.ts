@@ -38,16 +38,10 @@ function readLine(path: string): string | undefined {
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     if (code === 'ENOENT' || code === 'ENOTDIR') return undefined
-    throw new UnreadableFileError(path, error)
-  }
-}
-
-/** Continuing without the file would give answers about another database. */
-class UnreadableFileError extends OperatorError {
-  constructor(path: string, cause: unknown) {
-    super(
-      `${path} cannot be read: ${(cause as Error).message}. Set DATABASE_URL, or run the command as the user of the service.`,
-      cause,
+    // Continuing without the file would give answers about another database.
+    throw new OperatorError(
+      `${path} cannot be read: ${(error as Error).message}. Set DATABASE_URL, or run the command as the user of the service.`,
+      error,
     )
   }
 }

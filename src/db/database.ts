@@ -228,8 +228,9 @@ async function runTransaction<Result>(
     throw error
   }
   const { command } = await connection.send({ text: 'commit' })
-  // The server answers the commit of a failed transaction with ROLLBACK, and `pg` does not throw. Nothing was written.
-  if (command !== 'COMMIT') throw new TransactionRolledBackError()
+  // The server answers the commit of a failed transaction with ROLLBACK, and `pg` does not throw. A statement failed, its error was
+  // swallowed inside the transaction, and nothing was written.
+  if (command !== 'COMMIT') throw new Error('The transaction was rolled back: a statement in it had failed.')
   return result
 }
 
@@ -364,13 +365,5 @@ class DatabaseOverloadedError extends ServiceError {
         retryAfterMs: 1_000,
       },
     )
-  }
-}
-
-/** A statement failed and its error was swallowed inside the transaction. Nothing was written. */
-class TransactionRolledBackError extends Error {
-  constructor() {
-    super('The transaction was rolled back: a statement in it had failed.')
-    this.name = 'TransactionRolledBackError'
   }
 }

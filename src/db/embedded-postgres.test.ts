@@ -215,7 +215,6 @@ test('a data folder of another major version is refused with a clear line', asyn
   const postgres = await start(t, dataDir, await postgres15())
   await postgres.stop()
   await assert.rejects(startEmbeddedPostgres({ dataDir }), {
-    name: 'PostgresVersionError',
     message: /postgres was created by PostgreSQL 15; this version of penny has PostgreSQL 18: upgrade/,
   })
 })
@@ -226,7 +225,7 @@ test('a server that cannot start says why in one line', async (t) => {
   await postgres.stop()
   await rm(join(dataDir, 'postgres', 'global', 'pg_control'))
   await assert.rejects(startEmbeddedPostgres({ dataDir }), (error: Error) => {
-    assert.equal(error.name, 'PostgresStartError')
+    assert.match(error.message, /^PostgreSQL does not start: /)
     assert.doesNotMatch(error.message, /\n/)
     assert.match(error.message, /postgres\.log/)
     return true

@@ -155,7 +155,7 @@ async function start(cluster: Cluster, waitMsMax: number, signal: AbortSignal | 
     if (waitedMs > waitMsMax) break
     await pause(wait)
   }
-  throw new PostgresStartError(reason, logFile)
+  throw new OperatorError(`PostgreSQL does not start: ${reason} (its log is ${logFile}).`)
 }
 
 /** Waits until the server accepts connections. Returns how it ended if it ended before. */
@@ -194,11 +194,5 @@ class AlreadyRunningError extends OperatorError {
   constructor(dataDir: string, processId: string | undefined) {
     const who = processId === undefined ? 'Another penny' : `Another penny (process ${processId})`
     super(`${who} is running on ${dataDir}. Stop it, or set DATA_DIR to another folder.`)
-  }
-}
-
-class PostgresStartError extends OperatorError {
-  constructor(reason: string, logFile: string) {
-    super(`PostgreSQL does not start: ${reason} (its log is ${logFile}).`)
   }
 }

@@ -219,7 +219,10 @@ function pendingOf(files: readonly Migration[], landed: readonly Landed[]): read
     if (file === undefined) {
       throw new DatabaseNewerError(`migration ${name}, the newest known here is ${files.at(-1)?.name ?? 'none'}`)
     }
-    if (file.sha256 !== sha256) throw new MigrationChangedError(file.name)
+    if (file.sha256 !== sha256)
+      throw new OperatorError(
+        `Migration ${file.name} was changed after it was applied to this database. Undo the change and add a new migration.`,
+      )
   }
   return files.slice(landed.length)
 }
@@ -231,7 +234,9 @@ async function readMigrations(folder: string): Promise<Migration[]> {
     names.map(async (file, index) => {
       const number = index + 1
       if (!/^\d{4}_[a-z0-9_]+\.sql$/.test(file) || Number.parseInt(file, 10) !== number) {
-        throw new MigrationNameError(file, number)
+        throw new OperatorError(
+          `"${file}" is not a valid name for the next migration. It must be ${String(number).padStart(4, '0')}_words.sql, numbered without a gap.`,
+        )
       }
       const text = await readFile(join(folder, file), 'utf8')
       return { number, name: file.slice(0, -'.sql'.length), sha256: sha256Of(text), text }
@@ -241,14 +246,6 @@ async function readMigrations(folder: string): Promise<Migration[]> {
 
 function sha256Of(text: string): string {
   return createHash('sha256').update(text).digest('hex')
-}
-
-class MigrationChangedError extends OperatorError {
-  constructor(name: string) {
-    super(
-      `Migration ${name} was changed after it was applied to this database. Undo the change and add a new migration.`,
-    )
-  }
 }
 
 /** Refuses only a start: running nodes continue while their successors start. */
@@ -261,14 +258,5 @@ export class DatabaseNewerError extends OperatorError {
 class MigrationFailedError extends OperatorError {
   constructor(name: string, cause: unknown) {
     super(`Migration ${name} failed and was rolled back: ${String(cause)}`, cause)
-  }
-}
-
-class MigrationNameError extends OperatorError {
-  constructor(file: string, number: number) {
-    const expected = String(number).padStart(4, '0')
-    super(
-      `"${file}" is not a valid name for the next migration. It must be ${expected}_words.sql, numbered without a gap.`,
-    )
   }
 }

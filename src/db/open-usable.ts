@@ -30,7 +30,9 @@ export async function openUsable(
     return database
   } catch (error) {
     await database.close()
-    throw error instanceof pg.DatabaseError ? new UnusableDatabaseError(origin, error) : error
+    throw error instanceof pg.DatabaseError
+      ? new UnusableSettingError(origin.name, reasonOf(error), origin.remedy, error)
+      : error
   }
 }
 
@@ -41,12 +43,6 @@ export async function refuseUnusable<Result>(origin: Origin, connect: () => Prom
   } catch (error) {
     // Already has a message for the operator.
     if (error instanceof OperatorError) throw error
-    throw new UnusableDatabaseError(origin, error)
-  }
-}
-
-class UnusableDatabaseError extends UnusableSettingError {
-  constructor({ name, remedy }: Origin, cause: unknown) {
-    super(name, reasonOf(cause), remedy, cause)
+    throw new UnusableSettingError(origin.name, reasonOf(error), origin.remedy, error)
   }
 }

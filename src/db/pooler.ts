@@ -22,7 +22,10 @@ export async function refuseTransactionPooler(url: string): Promise<void> {
     await second.query('begin')
     const other = await backendOf(second)
     const after = await backendOf(first)
-    if (other === before || after !== before) throw new TransactionPoolerError()
+    if (other === before || after !== before)
+      throw new OperatorError(
+        'DATABASE_URL points to a connection pooler in transaction mode, where session locks do not work. Use the address of PostgreSQL itself, or a pool in session mode.',
+      )
   } finally {
     for (const client of clients) await client.end().catch(() => {})
   }
@@ -31,12 +34,4 @@ export async function refuseTransactionPooler(url: string): Promise<void> {
 async function backendOf(client: pg.Client): Promise<number> {
   const { rows } = await client.query<{ pid: number }>('select pg_backend_pid() as pid')
   return rows[0]!.pid
-}
-
-class TransactionPoolerError extends OperatorError {
-  constructor() {
-    super(
-      'DATABASE_URL points to a connection pooler in transaction mode, where session locks do not work. Use the address of PostgreSQL itself, or a pool in session mode.',
-    )
-  }
 }

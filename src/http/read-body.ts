@@ -53,7 +53,16 @@ function collect(incoming: IncomingMessage, { bytesMax, readMsMax }: BodyLimits,
     }
     // Creates the error only when needed: every request closes eventually, and an unused error would cost more than reading a body.
     const onClose = () => refuse(new UploadAbortedError())
-    const timer = setTimeout(() => refuse(new RequestTimeoutError(readMsMax)), readMsMax)
+    const timer = setTimeout(
+      () =>
+        refuse(
+          new ServiceError(
+            'request_timeout',
+            `The request body did not arrive within ${Math.round(readMsMax / 1000)} s. Send it again.`,
+          ),
+        ),
+      readMsMax,
+    )
     incoming.on('data', take)
     const finish = () => {
       stop()
@@ -123,12 +132,6 @@ export class UnsupportedMediaTypeError extends ServiceError {
       'unsupported_media_type',
       `The body must be JSON, sent with "content-type: application/json"; got ${got.slice(0, 100)}.`,
     )
-  }
-}
-
-export class RequestTimeoutError extends ServiceError {
-  constructor(waitedMs: number) {
-    super('request_timeout', `The request body did not arrive within ${Math.round(waitedMs / 1000)} s. Send it again.`)
   }
 }
 

@@ -76,9 +76,16 @@ async function bind(server: NetServer, { host, port, isShared = false }: Address
     await once(server, 'listening')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    if (code === 'EADDRINUSE') throw new PortInUseError(host, port)
-    if (code === 'EACCES') throw new PortForbiddenError(host, port)
-    if (code === 'ENOTFOUND' || code === 'EADDRNOTAVAIL') throw new NotOurAddressError(host)
+    if (code === 'EADDRINUSE')
+      throw new OperatorError(`Port ${port} of ${host} is in use. Stop what uses it, or choose another with PORT.`)
+    if (code === 'EACCES')
+      throw new OperatorError(
+        `This user may not listen on port ${port} of ${host}. Choose a port above 1023 with PORT.`,
+      )
+    if (code === 'ENOTFOUND' || code === 'EADDRNOTAVAIL')
+      throw new OperatorError(
+        `HOST is ${host}, which is not an address of this machine. Use one of its addresses, or 0.0.0.0 for all of them.`,
+      )
     throw error
   }
 }
@@ -145,24 +152,4 @@ function connectionsOf(server: Server): Promise<number> {
   return new Promise((resolve, reject) =>
     server.getConnections((error, count) => (error === null ? resolve(count) : reject(error))),
   )
-}
-
-class NotOurAddressError extends OperatorError {
-  constructor(host: string) {
-    super(
-      `HOST is ${host}, which is not an address of this machine. Use one of its addresses, or 0.0.0.0 for all of them.`,
-    )
-  }
-}
-
-class PortForbiddenError extends OperatorError {
-  constructor(host: string, port: number) {
-    super(`This user may not listen on port ${port} of ${host}. Choose a port above 1023 with PORT.`)
-  }
-}
-
-class PortInUseError extends OperatorError {
-  constructor(host: string, port: number) {
-    super(`Port ${port} of ${host} is in use. Stop what uses it, or choose another with PORT.`)
-  }
 }

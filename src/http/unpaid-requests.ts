@@ -116,12 +116,19 @@ export class UnpaidRequests {
     this.#flagged = new TokenBuckets({ ...unpaidRates.flagged, now })
   }
 
-  /** Call it before reading the body. @throws {TooManyRefusedError} */
+  /** Call it before reading the body. @throws `rate_limited` */
   async admit(bearer: Bearer, exchange: Exchange): Promise<UndecidedRequest> {
     const { keyId, accountId } = bearer
     const { incoming, outgoing, network } = exchange
     const reserved = this.#exhausted(bearer, network)
-    const refusal = () => (reserved?.buckets === this.#flagged ? new TooManyFlaggedError() : new TooManyRefusedError())
+    const refusal = () =>
+      reserved?.buckets === this.#flagged
+        ? new TooManyFlaggedError()
+        : new ServiceError(
+            'rate_limited',
+            `More than ${perSecond} requests per second of this API key, wallet or network were refused or cancelled before a hold. Fix the cause of the refusals, or send fewer.`,
+            { retryAfterMs: waitMsMax },
+          )
     if (reserved !== undefined) await this.#wait(reserved, bearer, exchange, refusal)
     const { socket } = incoming
     const readBefore = socket.bytesRead
@@ -155,7 +162,7 @@ export class UnpaidRequests {
     }
   }
 
-  /** For work that is never paid for, such as reading the log. @throws {TooManyRefusedError} */
+  /** For work that is never paid for, such as reading the log. @throws `rate_limited` */
   async during<Result>(
     bearer: Bearer,
     exchange: Exchange,
@@ -174,7 +181,7 @@ export class UnpaidRequests {
 
   /**
    * Work that costs nothing also when it is answered: quotes, and the balance of a wallet. A body counts by its size.
-   * @throws {TooManyRefusedError} @throws {TooManyFreeError}
+   * @throws when the caller sent too many of them
    */
   async duringFree<Result>(
     bearer: Bearer,
@@ -183,7 +190,17 @@ export class UnpaidRequests {
   ): Promise<Result> {
     return this.during(bearer, exchange, async (request) => {
       const free = { buckets: this.#free, name: bearer.keyId }
-      await this.#wait(free, bearer, exchange, () => new TooManyFreeError())
+      await this.#wait(
+        free,
+        bearer,
+        exchange,
+        () =>
+          new ServiceError(
+            'rate_limited',
+            `More than ${perSecond} quotes or other free requests per second were sent with this API key or wallet, or from this network. Send fewer.`,
+            { retryAfterMs: waitMsMax },
+          ),
+      )
       const { socket } = exchange.incoming
       const readBefore = socket.bytesRead
       const result = await work(request)
@@ -249,32 +266,12 @@ function isCounted(error: unknown, outgoing: ServerResponse): boolean {
   return error instanceof ServiceError && !uncounted.has(error.code) && !(error instanceof ShareUsedUpError)
 }
 
-export class TooManyRefusedError extends ServiceError {
-  constructor() {
-    super(
-      'rate_limited',
-      `More than ${perSecond} requests per second of this API key, wallet or network were refused or cancelled before a hold. Fix the cause of the refusals, or send fewer.`,
-      { retryAfterMs: waitMsMax },
-    )
-  }
-}
-
 export class TooManyFlaggedError extends ServiceError {
   constructor() {
     const { burstMax, perSecond: allowed } = unpaidRates.flagged
     super(
       'rate_limited',
       `More than ${burstMax} prompts of this account, and then ${allowed} per second, violated the policy of the model's provider. Check the input of your users before you send it.`,
-      { retryAfterMs: waitMsMax },
-    )
-  }
-}
-
-export class TooManyFreeError extends ServiceError {
-  constructor() {
-    super(
-      'rate_limited',
-      `More than ${perSecond} quotes or other free requests per second were sent with this API key or wallet, or from this network. Send fewer.`,
       { retryAfterMs: waitMsMax },
     )
   }

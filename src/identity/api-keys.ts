@@ -69,7 +69,7 @@ export type Alongside = (connection: Connection, keyId: string) => Promise<void>
 
 /**
  * Creates a key. The secret is returned here only: the database stores its hash and a masked hint. Throws when its creator may no longer
- * create keys, and `MemberLimitError` when the keys of its creator could then spend more than the creator's limit.
+ * create keys, and `member_limit_exceeded` when the keys of its creator could then spend more than the creator's limit.
  */
 export async function createKey(
   database: Database,
@@ -134,13 +134,17 @@ async function requireDeveloper(
     )
 }
 
-/** Throws `TooManyKeysError` when the account has its maximum of keys that are not revoked. */
+/** Throws when the account has its maximum of keys that are not revoked. */
 export async function refuseManyKeys(connection: Connection, { partition, accountId }: AccountRef): Promise<void> {
   const [known] = await connection.query<{ count: number }>(
     `select count(*)::int as count from api_keys k where partition = $1 and account_id = $2 and not (${isRevoked})`,
     [partition, accountId],
   )
-  if (known!.count >= keysPerAccountMax) throw new TooManyKeysError()
+  if (known!.count >= keysPerAccountMax)
+    throw new ServiceError(
+      'invalid_value',
+      `The account has ${keysPerAccountMax} keys, which is the maximum. Revoke one that you do not need.`,
+    )
 }
 
 /** Without this, an account without money could add rows without end. Keys that were used stay, for the log. */
@@ -261,7 +265,7 @@ export type Rotation = {
 
 /**
  * Rotates the secret of a key and returns the new one, here only. Earlier secrets expire after the overlap at the latest. Limit, spend
- * and history stay. Undefined when there is no such key. Throws `TooManyOldSecretsError` when too many old secrets still work.
+ * and history stay. Undefined when there is no such key. Throws when too many old secrets still work.
  */
 export async function rotateKey(
   database: Database,
@@ -303,7 +307,12 @@ async function refuseManySecrets(connection: Connection, keyId: string): Promise
     'select count(*)::int as count from api_key_hashes where key_id = $1 and expires_at is not null',
     [keyId],
   )
-  if (old!.count >= oldSecretsMax) throw new TooManyOldSecretsError()
+  if (old!.count >= oldSecretsMax)
+    throw new ServiceError(
+      'invalid_value',
+      `This key has ${oldSecretsMax} old secrets that still work, which is the maximum. Rotate it without an overlap, which ends all of them now, or wait until one ends. Nothing was changed.`,
+      { param: 'overlap_seconds' },
+    )
 }
 
 /** Revokes a key for new requests. Requests with an open hold still complete. False when there is no such key. */
@@ -330,8 +339,8 @@ export type KeyChanges = {
 
 /**
  * Changes a key for new requests. A limit below what is already spent and held refuses new requests; open requests complete. False
- * when there is no such key. Changes nothing and throws `KeyRevokedForGoodError` for a revoked key, `WindowChangedError` when the window
- * was changed less than a minute ago, or `MemberLimitError` when the keys of its member could then spend more than the member's limit.
+ * when there is no such key. Changes nothing and throws `KeyRevokedForGoodError` for a revoked key, `rate_limited` when the window
+ * was changed less than a minute ago, or `member_limit_exceeded` when the keys of its member could then spend more than the member's limit.
  */
 export async function updateKey(
   database: Database,
@@ -358,7 +367,12 @@ export async function updateKey(
           old.spent,
         ]),
       )
-      if (changed!.waitMs > 0) throw new WindowChangedError(changed!.waitMs)
+      if (changed!.waitMs > 0)
+        throw new ServiceError(
+          'rate_limited',
+          `The limit window of a key can be changed once a minute. Try again in ${Math.ceil(changed!.waitMs / 1000)} s; nothing was changed.`,
+          { retryAfterMs: changed!.waitMs },
+        )
     }
     await connection.query(
       `update api_keys set name = coalesce($3, name),
@@ -468,15 +482,6 @@ async function readKeys(connection: Connection, rows: readonly KeyRow[]): Promis
   }))
 }
 
-export class TooManyKeysError extends ServiceError {
-  constructor() {
-    super(
-      'invalid_value',
-      `The account has ${keysPerAccountMax} keys, which is the maximum. Revoke one that you do not need.`,
-    )
-  }
-}
-
 export class X402KeyError extends ServiceError {
   constructor() {
     super(
@@ -489,25 +494,5 @@ export class X402KeyError extends ServiceError {
 export class KeyRevokedForGoodError extends ServiceError {
   constructor() {
     super('invalid_value', 'This key was revoked and cannot be changed. Create a new one.')
-  }
-}
-
-export class TooManyOldSecretsError extends ServiceError {
-  constructor() {
-    super(
-      'invalid_value',
-      `This key has ${oldSecretsMax} old secrets that still work, which is the maximum. Rotate it without an overlap, which ends all of them now, or wait until one ends. Nothing was changed.`,
-      { param: 'overlap_seconds' },
-    )
-  }
-}
-
-export class WindowChangedError extends ServiceError {
-  constructor(waitMs: number) {
-    super(
-      'rate_limited',
-      `The limit window of a key can be changed once a minute. Try again in ${Math.ceil(waitMs / 1000)} s; nothing was changed.`,
-      { retryAfterMs: waitMs },
-    )
   }
 }

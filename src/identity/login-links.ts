@@ -32,12 +32,7 @@ export async function takeLoginToken(database: Database, token: string): Promise
       [hashToken(token)],
     ),
   )
-  if (row === undefined) throw new LoginLinkGoneError()
+  if (row === undefined)
+    throw new SignInFailedError('This link was already used or has expired. Get a new one with penny login-link.')
   return row
-}
-
-export class LoginLinkGoneError extends SignInFailedError {
-  constructor() {
-    super('This link was already used or has expired. Get a new one with penny login-link.')
-  }
 }

@@ -40,7 +40,12 @@ export async function checkMemberLimit(
       `This member may spend ${format(limit)} USDC (limit window: ${limitWindow}). Each key of the member needs a limit with the window "${limitWindow}". Nothing was changed.`,
       { param: 'limit', extra: { member_limit_atomic: limit.toString(), limit_window: limitWindow } },
     )
-  if (allocated > limit) throw new MemberLimitError(limit, allocated)
+  if (allocated > limit)
+    throw new ServiceError(
+      'member_limit_exceeded',
+      `The keys of this member could spend ${format(allocated)} USDC together; the member’s limit is ${format(limit)} USDC. Lower a key’s limit, or ask an admin to raise the member’s limit. Nothing was changed.`,
+      { param: 'limit', extra: { member_limit_atomic: limit.toString(), allocated_atomic: allocated.toString() } },
+    )
 }
 
 type Allocation = {
@@ -48,14 +53,4 @@ type Allocation = {
   readonly limitWindow: string
   readonly allocated: Usdc
   readonly isOpen: boolean
-}
-
-export class MemberLimitError extends ServiceError {
-  constructor(limit: Usdc, allocated: Usdc) {
-    super(
-      'member_limit_exceeded',
-      `The keys of this member could spend ${format(allocated)} USDC together; the member’s limit is ${format(limit)} USDC. Lower a key’s limit, or ask an admin to raise the member’s limit. Nothing was changed.`,
-      { param: 'limit', extra: { member_limit_atomic: limit.toString(), allocated_atomic: allocated.toString() } },
-    )
-  }
 }

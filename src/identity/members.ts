@@ -41,7 +41,8 @@ export type NewMember = {
 /** Locks the account, then the person. Throws when the account is closed or full, or the person is already a member. */
 export async function addMember(connection: Connection, account: AccountRef, member: NewMember): Promise<void> {
   await lockOpenAccount(connection, account)
-  if (!(await lockPerson(connection, member.personId))) throw new MemberNotFoundError()
+  if (!(await lockPerson(connection, member.personId)))
+    throw new ServiceError('not_found', 'No such member in this account.')
   const known = await findMember(connection, account, member.personId)
   if (known !== undefined)
     throw new ServiceError(
@@ -190,7 +191,7 @@ export async function changeMember(
 ): Promise<RevokedSecrets> {
   await lockOpenAccount(connection, account)
   const member = await findMember(connection, account, personId)
-  if (member === undefined) throw new MemberNotFoundError()
+  if (member === undefined) throw new ServiceError('not_found', 'No such member in this account.')
   const role = changes.role ?? member.role
   if (!reaches(by.role, member.role) || !reaches(by.role, role)) throw new RoleAboveError(by.role)
   if (member.role === 'owner' && role !== 'owner')
@@ -239,7 +240,7 @@ export async function removeMember(
 ): Promise<RevokedSecrets & { readonly member: Member }> {
   await lockOpenAccount(connection, account)
   const member = await findMember(connection, account, personId)
-  if (member === undefined) throw new MemberNotFoundError()
+  if (member === undefined) throw new ServiceError('not_found', 'No such member in this account.')
   if (!reaches(by.role, member.role)) throw new RoleAboveError(by.role)
   if (member.role === 'owner') await requireAnotherOwner(connection, account, personId, ownerCooldownMs)
   await connection.query('delete from memberships where partition = $1 and account_id = $2 and person_id = $3', [
@@ -291,12 +292,6 @@ async function revokeInvitations(connection: Connection, account: AccountRef, pe
 
 const memberColumns = `m.person_id, p.name, m.role, m.spending_limit as "limit", m.limit_window, m.joined_at, m.last_active_at
   from memberships m join people p on p.id = m.person_id`
-
-export class MemberNotFoundError extends ServiceError {
-  constructor() {
-    super('not_found', 'No such member in this account.')
-  }
-}
 
 export class RoleAboveError extends ServiceError {
   constructor(by: Role) {

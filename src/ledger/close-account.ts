@@ -3,7 +3,7 @@ import { readClock } from '../db/clock.ts'
 import type { Connection } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
 import { type ErrorDetails, ServiceError } from '../errors.ts'
-import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import { format, type Usdc } from '../money/usdc.ts'
 import { readRefundable } from './refunds.ts'
 import { openTransferStates, uncreditedSweepStates, withdrawalKinds } from './states.ts'
 
@@ -98,21 +98,16 @@ function checkNothingMoves(movable: Movable, refundable: Usdc): void {
     throw new NotClosableError(`${format(arriving)} USDC is being deposited. Close the account when it is withdrawn.`)
   if (refundable > 0n)
     throw new NotClosableError(`${format(refundable)} USDC of the wallet's credit can be refunded. Refund it first.`)
-  if (!is_wallet && available > fee_max) throw new MoneyLeftError(fromAtomic(available), fromAtomic(fee_max))
+  if (!is_wallet && available > fee_max)
+    throw new NotClosableError(
+      `${format(available)} USDC is available. An account can be closed with at most ${format(fee_max)} USDC left, the maximum withdrawal fee. Withdraw first.`,
+      { extra: { available_atomic: available.toString(), withdrawal_fee_max_atomic: fee_max.toString() } },
+    )
 }
 
 /** The account cannot be closed yet. It is unchanged. */
 export class NotClosableError extends ServiceError {
   constructor(message: string, details?: ErrorDetails) {
     super('account_not_closable', message, details)
-  }
-}
-
-export class MoneyLeftError extends NotClosableError {
-  constructor(available: Usdc, feeMax: Usdc) {
-    super(
-      `${format(available)} USDC is available. An account can be closed with at most ${format(feeMax)} USDC left, the maximum withdrawal fee. Withdraw first.`,
-      { extra: { available_atomic: available.toString(), withdrawal_fee_max_atomic: feeMax.toString() } },
-    )
   }
 }

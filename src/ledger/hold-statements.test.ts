@@ -109,14 +109,15 @@ test('a service does not start on a database whose types have other columns, or 
     await refuseOtherComposites(database, holdComposites)
     await database.execute('alter type checkpoint_call add attribute extra integer cascade')
     await assert.rejects(refuseOtherComposites(database, holdComposites), {
-      name: 'CompositeMismatchError',
       message:
         /type checkpoint_call .* Database: id, prompt_tokens, completion_tokens, extra\. Written: id, prompt_tokens, completion_tokens\./,
     })
     await database.execute(`
       drop type checkpoint_call cascade;
       create type checkpoint_call as (id uuid, completion_tokens integer, prompt_tokens integer)`)
-    await assert.rejects(refuseOtherComposites(database, holdComposites), { name: 'CompositeMismatchError' })
+    await assert.rejects(refuseOtherComposites(database, holdComposites), {
+      message: /^The type checkpoint_call of the database has other columns/,
+    })
     await database.execute('drop type checkpoint_call cascade')
     await assert.rejects(refuseOtherComposites(database, holdComposites), { message: /Database: no such type\./ })
   } finally {

@@ -48,9 +48,14 @@ export async function requestRefund(
       [partition, accountId, id, amount ?? null, min, request.transferGas],
     )
     refuse(row!, request)
-    // Also for all refundable credit, whose amount is known only now. The error rolls the refund back.
+    // Above the signer's hourly limit it would never be signed. The amount of all refundable credit is known only now: the error rolls
+    // the refund back.
     if (row!.refunded !== null && row!.refunded > hourlyPaymentsMax)
-      throw new RefundAboveMostError(fromAtomic(row!.refunded))
+      throw new ServiceError(
+        'invalid_value',
+        `${format(fromAtomic(row!.refunded))} USDC cannot be refunded in one go: the maximum is ${format(hourlyPaymentsMax)} USDC. Refund it in parts with amount.`,
+        { param: 'amount' },
+      )
     if (row!.decision === 'requested') await alongside?.(connection, fromAtomic(row!.refunded!))
     await wakeHolder(connection, 'settlement')
   })
@@ -138,17 +143,6 @@ export async function isRefundReady(
 
 /** Shown wherever a wallet pays or is refunded. */
 export const refundRule = `Each payment and refund costs ${format(transferGas)} USDC of gas: a refund leaves what charges have not covered of it as credit, which pays for requests.`
-
-/** Above the signer's hourly limit: it would never be signed. */
-export class RefundAboveMostError extends ServiceError {
-  constructor(amount: Usdc) {
-    super(
-      'invalid_value',
-      `${format(amount)} USDC cannot be refunded in one go: the maximum is ${format(hourlyPaymentsMax)} USDC. Refund it in parts with amount.`,
-      { param: 'amount' },
-    )
-  }
-}
 
 /** In 24 hours. `limit_withdrawal` has the same number. */
 const refundsMax = 10

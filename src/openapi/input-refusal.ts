@@ -12,7 +12,10 @@ type Path = readonly PropertyKey[]
 export function refusalOf({ issues: [first] }: z.ZodError, given: unknown): ServiceError {
   const issue = first!
   const { place, value } = follow(issue.path, given)
-  if (issue.code === 'unrecognized_keys') return new UnknownParameterError(joined(place, issue.keys[0]!))
+  if (issue.code === 'unrecognized_keys') {
+    const param = joined(place, issue.keys[0]!).slice(0, nameLengthMax)
+    return new ServiceError('unsupported_parameter', `\`${param}\` is not a known parameter. Leave it out.`, { param })
+  }
   if (value === undefined) return new MissingParameterError(place)
   // Our own schema messages begin with "must".
   if (issue.message.startsWith('must ')) return wrong(place, value, issue.message)
@@ -92,10 +95,3 @@ const formats: Readonly<Record<string, string>> = {
 }
 
 const nameLengthMax = 100
-
-class UnknownParameterError extends ServiceError {
-  constructor(param: string) {
-    const shown = param.slice(0, nameLengthMax)
-    super('unsupported_parameter', `\`${shown}\` is not a known parameter. Leave it out.`, { param: shown })
-  }
-}

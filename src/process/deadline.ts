@@ -4,17 +4,10 @@
  */
 export async function within<Result>(ms: number, work: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
   const deadline = new AbortController()
-  const timer = setTimeout(() => deadline.abort(new DeadlineError(ms)), ms)
+  const timer = setTimeout(() => deadline.abort(new Error(`timed out after ${ms} ms`)), ms)
   try {
     return await work(deadline.signal)
   } finally {
     clearTimeout(timer)
-  }
-}
-
-class DeadlineError extends Error {
-  constructor(ms: number) {
-    super(`timed out after ${ms} ms`)
-    this.name = 'DeadlineError'
   }
 }

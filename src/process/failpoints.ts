@@ -78,7 +78,8 @@ export const noFailpoint: Failpoint = () => {}
 /** Kills this process when it reaches the configured point for the n-th time, as abruptly as a power failure. */
 export function armFailpoint(armed: Config['failpoint']): Failpoint {
   if (armed === undefined) return noFailpoint
-  if (!allNames.includes(armed.name)) throw new UnknownFailpointError(armed.name)
+  if (!allNames.includes(armed.name))
+    throw new InvalidConfigError(`FAILPOINT must be one of ${allNames.join(', ')}, got "${armed.name}".`)
   return arm(armed)
 }
 
@@ -102,11 +103,5 @@ function arm(armed: NonNullable<Config['failpoint']>): (name: string) => void {
     if (name !== armed.name) return
     reached += 1
     if (reached === armed.reach) process.kill(process.pid, 'SIGKILL')
-  }
-}
-
-class UnknownFailpointError extends InvalidConfigError {
-  constructor(name: string) {
-    super(`FAILPOINT must be one of ${allNames.join(', ')}, got "${name}".`)
   }
 }

@@ -112,11 +112,15 @@ async function start<Settings extends object, Ready>(
   try {
     const first = once(child, 'message', { signal }) as Promise<[Ready | ChildRefusal]>
     const [message] = await Promise.race([first, failOnExit(child, name)])
-    if (isRefusal(message)) throw new ChildRefusedError(message.refused)
+    if (isRefusal(message)) throw new OperatorError(message.refused)
     return { child, ready: message }
   } catch (error) {
     await kill(child)
-    throw timeout.aborted ? new ChildNotReadyError(name, readyMsMax) : error
+    throw timeout.aborted
+      ? new OperatorError(
+          `${name[0]!.toUpperCase()}${name.slice(1)} was not ready within ${readyMsMax / 1000} s. Is this machine overloaded? Start penny again when it is less busy, or raise CHILD_START_MS.`,
+        )
+      : error
   }
 }
 
@@ -162,15 +166,4 @@ async function kill(child: ChildProcess): Promise<void> {
 
 function isRefusal(message: unknown): message is ChildRefusal {
   return typeof (message as ChildRefusal | null)?.refused === 'string'
-}
-
-/** The message is the child's own. */
-class ChildRefusedError extends OperatorError {}
-
-class ChildNotReadyError extends OperatorError {
-  constructor(name: string, readyMsMax: number) {
-    super(
-      `${name[0]!.toUpperCase()}${name.slice(1)} was not ready within ${readyMsMax / 1000} s. Is this machine overloaded? Start penny again when it is less busy, or raise CHILD_START_MS.`,
-    )
-  }
 }

@@ -268,7 +268,9 @@ export class RoutedAnswer implements AnswerSink {
     const { slowMs } = this.#provider.settings
     const isLate = slowMs !== undefined && this.#parts.clock.now() - this.#startedMs > slowMs
     this.#slow = isLate && !takesLong(this.#question.request)
-    if (this.#slow) this.#provider.failed(this.route.model, this.#asker.account, new SlowError())
+    if (this.#slow)
+      // The answer came, but later than `slow_ms`. Customers never see this error.
+      this.#provider.failed(this.route.model, this.#asker.account, new UpstreamTimeoutError())
     return this.#slow
   }
 
@@ -290,6 +292,3 @@ function takesLong({ reasoningEffort, instructions, messages, turns }: ModelRequ
   )
   return reasoningEffort === 'high' || reasoningEffort === 'xhigh' || characters > longInputCharacters
 }
-
-/** The answer came, but later than `slow_ms`. Customers never see this error. */
-class SlowError extends UpstreamTimeoutError {}

@@ -68,17 +68,11 @@ export function createConnections(options: UpstreamOptions): Connections {
       const signal = AbortSignal.timeout(probeMsMax)
       const { statusCode, body } = await pool.request({ method: 'GET', path: `${basePath}/models`, headers, signal })
       await body.dump()
-      if (statusCode >= 500 || statusCode === 401 || statusCode === 403) throw new ProbeError(statusCode)
+      if (statusCode >= 500 || statusCode === 401 || statusCode === 403)
+        throw new Error(`The server answered a probe with status ${statusCode}.`)
     },
     retire: () => pool.close(),
     close: () => pool.destroy(),
-  }
-}
-
-class ProbeError extends Error {
-  constructor(statusCode: number) {
-    super(`The server answered a probe with status ${statusCode}.`)
-    this.name = 'ProbeError'
   }
 }
 

@@ -84,21 +84,15 @@ export function refuseMissingSandboxChain(config: Config): void {
   try {
     import.meta.resolve('hardhat/hre')
   } catch (error) {
-    throw new NoSandboxChainError(error)
+    throw new OperatorError(
+      'The chain of the sandbox is not installed: a production install leaves it out. To try the service out, run `npm install hardhat@3` beside it, or build the image with `--target sandbox`. For real money set CHAIN_RPC_URL, GATEWAY_URL, USDC_ADDRESS and GATEWAY_WALLET_ADDRESS.',
+      error,
+    )
   }
 }
 
 function usesSandboxChain({ chain, settles }: Config): boolean {
   return chain === undefined && settles
-}
-
-class NoSandboxChainError extends OperatorError {
-  constructor(cause: unknown) {
-    super(
-      'The chain of the sandbox is not installed: a production install leaves it out. To try the service out, run `npm install hardhat@3` beside it, or build the image with `--target sandbox`. For real money set CHAIN_RPC_URL, GATEWAY_URL, USDC_ADDRESS and GATEWAY_WALLET_ADDRESS.',
-      cause,
-    )
-  }
 }
 
 /** Starts signing and settlement. Undefined on a machine that does neither. */

@@ -4,7 +4,7 @@ import { OperatorError } from '../errors.ts'
 import type { Account } from '../ledger/accounts.ts'
 import { type Adjustment, type AdjustmentDecision, adjustAccount } from '../ledger/adjustments.ts'
 import { lockRevenue, type ReadBalance, readPayable } from '../ledger/payouts.ts'
-import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import { format, fromAtomic } from '../money/usdc.ts'
 
 /**
  * Refunds charges as credit, or reverses such a refund. The credit is backed by the seller's money at the gateway. If that revenue was
@@ -21,7 +21,10 @@ export async function giveBack(
     await lockRevenue(connection)
     if (adjustment.amount > 0n && !(await isMade(connection, account, adjustment))) {
       const payable = await readPayable(connection, readBalance)
-      if (adjustment.amount > payable) throw new BeyondRevenueError(fromAtomic(adjustment.amount), payable)
+      if (adjustment.amount > payable)
+        throw new OperatorError(
+          `${format(fromAtomic(adjustment.amount))} USDC cannot be refunded: the service has ${format(payable)} USDC of settled revenue at the gateway. Wait for payments to settle, or deposit USDC for the seller.`,
+        )
     }
     const decided = await adjustAccount(connection, account, adjustment)
     if (decided.decision === 'made') {
@@ -40,12 +43,4 @@ async function isMade(
 ): Promise<boolean> {
   const rows = await connection.query('select from adjustments where partition = $1 and id = $2', [partition, id])
   return rows.length > 0
-}
-
-class BeyondRevenueError extends OperatorError {
-  constructor(amount: Usdc, payable: Usdc) {
-    super(
-      `${format(amount)} USDC cannot be refunded: the service has ${format(payable)} USDC of settled revenue at the gateway. Wait for payments to settle, or deposit USDC for the seller.`,
-    )
-  }
 }

@@ -23,9 +23,16 @@ export async function requestPayout(
     const payable = await readPayable(connection, readBalance)
     const asked = amount === 'all' ? payable : amount
     if (asked <= 0n || asked > payable) throw new PayoutTooLargeError(asked, payable)
-    if (asked > payOutMax) throw new PayoutAboveMostError(asked)
+    // Above the signer's limit: it would never be signed.
+    if (asked > payOutMax)
+      throw new OperatorError(
+        `${format(asked)} USDC cannot be paid out in one go: the maximum is ${format(fromAtomic(payOutMax))} USDC. Pay it out in parts.`,
+      )
     const feeMax = await readWithdrawalFeeMax(connection)
-    if (asked <= feeMax) throw new PayoutBelowFeeError(asked, feeMax)
+    if (asked <= feeMax)
+      throw new OperatorError(
+        `${format(asked)} USDC cannot be paid out: the gateway fee can be up to ${format(feeMax)} USDC. Pay out more.`,
+      )
     await insertPayout(connection, { id, amount: asked, feeMax, counterparty: recipient })
   })
   return id
@@ -35,23 +42,6 @@ export class PayoutTooLargeError extends OperatorError {
   constructor(amount: Usdc, payable: Usdc) {
     super(
       `${format(amount)} USDC cannot be paid out: ${format(payable)} USDC can. The rest is owed to accounts or may be refunded to retries.`,
-    )
-  }
-}
-
-/** Above the signer's limit: it would never be signed. */
-class PayoutAboveMostError extends OperatorError {
-  constructor(amount: Usdc) {
-    super(
-      `${format(amount)} USDC cannot be paid out in one go: the maximum is ${format(fromAtomic(payOutMax))} USDC. Pay it out in parts.`,
-    )
-  }
-}
-
-class PayoutBelowFeeError extends OperatorError {
-  constructor(amount: Usdc, feeMax: Usdc) {
-    super(
-      `${format(amount)} USDC cannot be paid out: the gateway fee can be up to ${format(feeMax)} USDC. Pay out more.`,
     )
   }
 }

@@ -44,7 +44,10 @@ export async function requireContracts(
   const published = await findPublishedTerms(database)
   if (published === undefined) return undefined
   const { terms } = published
-  if (terms.chainId !== chainId) throw new OtherChainError(chainId, terms.chainId)
+  if (terms.chainId !== chainId)
+    throw new OperatorError(
+      `This service would settle on chain ${chainId}, but the money of this ledger is on chain ${terms.chainId}. Set CHAIN_RPC_URL to a node of chain ${terms.chainId}, or use an empty database for another chain.`,
+    )
   if (terms.usdc.address !== usdc.address)
     throw new OtherContractError('USDC_ADDRESS', usdc.address, terms.usdc.address)
   if (terms.gatewayWallet !== gatewayWallet)
@@ -65,15 +68,10 @@ export async function requireSeller(database: Connection, seller: Address): Prom
               union all
              select partition from x402_payments where state in ${openX402States}) p`,
   )
-  if (row!.open > 0) throw new OtherSellerError(seller, known, row!.open)
-}
-
-class OtherChainError extends OperatorError {
-  constructor(chainId: number, known: number) {
-    super(
-      `This service would settle on chain ${chainId}, but the money of this ledger is on chain ${known}. Set CHAIN_RPC_URL to a node of chain ${known}, or use an empty database for another chain.`,
+  if (row!.open > 0)
+    throw new OperatorError(
+      `The seller would be ${seller}, but payments to the seller ${known} are still open (${row!.open}). Start with the previous SELLER_ADDRESS, run penny audit --freeze and change the seller when no payment is open (docs/guides/production.md).`,
     )
-  }
 }
 
 class OtherContractError extends OperatorError {
@@ -84,23 +82,10 @@ class OtherContractError extends OperatorError {
   }
 }
 
-class OtherSellerError extends OperatorError {
-  constructor(seller: Address, known: Address, open: number) {
-    super(
-      `The seller would be ${seller}, but payments to the seller ${known} are still open (${open}). Start with the previous SELLER_ADDRESS, run penny audit --freeze and change the seller when no payment is open (docs/guides/production.md).`,
-    )
-  }
-}
-
 /** For commands. */
 export async function readPublishedTerms(database: Connection): Promise<PublishedTerms> {
   const published = await findPublishedTerms(database)
-  if (published === undefined) throw new NeverSettledError()
+  if (published === undefined)
+    throw new OperatorError('No settling service has run on this database. Start a machine with ROLES=web,jobs first.')
   return published
-}
-
-class NeverSettledError extends OperatorError {
-  constructor() {
-    super('No settling service has run on this database. Start a machine with ROLES=web,jobs first.')
-  }
 }

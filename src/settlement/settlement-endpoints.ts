@@ -28,7 +28,10 @@ export function writeSettlementEndpoints(dataDir: string, endpoints: SettlementE
 
 export function readSettlementEndpoints(dataDir: string): SettlementEndpoints {
   const endpoints = findSettlementEndpoints(dataDir)
-  if (endpoints === undefined) throw new NoSettlementEndpointsError()
+  if (endpoints === undefined)
+    throw new OperatorError(
+      'No settling service has run on this data folder. Start the service first, or set DATA_DIR to its folder.',
+    )
   return endpoints
 }
 
@@ -38,21 +41,9 @@ export function findSettlementEndpoints(dataDir: string): SettlementEndpoints | 
     return JSON.parse(readFileSync(join(dataDir, file), 'utf8')) as SettlementEndpoints
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
-    throw new UnreadableSettlementEndpointsError(join(dataDir, file), error)
-  }
-}
-
-class NoSettlementEndpointsError extends OperatorError {
-  constructor() {
-    super('No settling service has run on this data folder. Start the service first, or set DATA_DIR to its folder.')
-  }
-}
-
-class UnreadableSettlementEndpointsError extends OperatorError {
-  constructor(path: string, cause: unknown) {
-    super(
-      `${path} cannot be read (${(cause as Error).message}). Run this command as the owner of the file; the service writes it again at its start.`,
-      cause,
+    throw new OperatorError(
+      `${join(dataDir, file)} cannot be read (${(error as Error).message}). Run this command as the owner of the file; the service writes it again at its start.`,
+      error,
     )
   }
 }

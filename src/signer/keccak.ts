@@ -7,13 +7,10 @@ export function keccak256(data: string | Uint8Array): Buffer {
     // Converting via a string is faster: a pooled buffer costs half as much as the one that OpenSSL allocates.
     return Buffer.from(hash('keccak-256', data, 'binary'), 'binary')
   } catch (error) {
-    throw new KeccakMissingError(error)
-  }
-}
-
-/** This Node was built with another OpenSSL. Thrown at the first import, long before the first signature. */
-class KeccakMissingError extends OperatorError {
-  constructor(cause: unknown) {
-    super(`This Node (OpenSSL ${process.versions.openssl}) lacks keccak-256. Use an official build of Node.`, cause)
+    // This Node was built with another OpenSSL. Thrown at the first import, long before the first signature.
+    throw new OperatorError(
+      `This Node (OpenSSL ${process.versions.openssl}) lacks keccak-256. Use an official build of Node.`,
+      error,
+    )
   }
 }

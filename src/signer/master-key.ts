@@ -27,12 +27,15 @@ export async function loadMasterKey(
   const fingerprintFile = join(dataDir, 'master.fingerprint')
   const known = await readLine(fingerprintFile)
   const stored = await readKeyFile(keyFile)
-  if (configured === undefined && stored === undefined && known !== undefined) throw new MasterKeyUnsetError(known)
+  if (configured === undefined && stored === undefined && known !== undefined)
+    throw new OperatorError(`MASTER_KEY is not set, but it was before (fingerprint ${known}). Set the same key again.`)
   const key = configured === undefined ? (stored ?? (await makeKey(keyFile))) : await readConfiguredKey(configured)
   const fingerprint = fingerprintOf(key)
   const expected = known ?? (stored === undefined ? undefined : fingerprintOf(stored))
   if (expected !== undefined && expected !== fingerprint)
-    throw new MasterKeyChangedError(dataDir, fingerprint, expected)
+    throw new OperatorError(
+      `MASTER_KEY (fingerprint ${fingerprint}) is not the key that ${dataDir} was created with (${expected}), and every account would get another address. Set the previous key.`,
+    )
   check(key)
   if (known === undefined) await createOnce(fingerprintFile, fingerprint)
   return key
@@ -42,7 +45,7 @@ export async function loadMasterKey(
 export async function readConfiguredKey(source: MasterKeySource): Promise<Buffer> {
   if ('value' in source) return parseKey(source.value, 'MASTER_KEY')
   const text = await readFile(source.file, 'utf8').catch((error: unknown) => {
-    throw new MasterKeyUnreadableError(source.file, error)
+    throw new OperatorError(`${source.file} cannot be read: ${(error as Error).message}.`, error)
   })
   return parseKey(text.trim(), `MASTER_KEY_FILE (${source.file})`)
 }
@@ -63,13 +66,17 @@ async function makeKey(file: string): Promise<Buffer> {
 async function readKeyFile(file: string): Promise<Buffer | undefined> {
   const line = await readLine(file, async (handle) => {
     const { mode } = await handle.stat()
-    if ((mode & 0o077) !== 0) throw new MasterKeyExposedError(file, mode & 0o777)
+    if ((mode & 0o077) !== 0)
+      throw new OperatorError(
+        `${file} can be read by others (mode 0${(mode & 0o777).toString(8)}). Consider who may have read it, then run chmod 600 on it.`,
+      )
   })
   return line === undefined ? undefined : parseKey(line, file)
 }
 
 function parseKey(text: string, place: string): Buffer {
-  if (!/^[0-9a-f]{64}$/i.test(text)) throw new MasterKeyMalformedError(place)
+  if (!/^[0-9a-f]{64}$/i.test(text))
+    throw new OperatorError(`${place} must hold 64 hex digits (32 random bytes): openssl rand -hex 32`)
   return Buffer.from(text, 'hex')
 }
 
@@ -79,7 +86,7 @@ async function readLine(file: string, inspect?: (handle: FileHandle) => Promise<
     handle = await open(file, constants.O_RDONLY | constants.O_NOFOLLOW)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
-    throw new MasterKeyUnreadableError(file, error)
+    throw new OperatorError(`${file} cannot be read: ${(error as Error).message}.`, error)
   }
   try {
     await inspect?.(handle)
@@ -90,45 +97,11 @@ async function readLine(file: string, inspect?: (handle: FileHandle) => Promise<
   }
 }
 
-class MasterKeyChangedError extends OperatorError {
-  constructor(dataDir: string, fingerprint: string, expected: string) {
-    super(
-      `MASTER_KEY (fingerprint ${fingerprint}) is not the key that ${dataDir} was created with (${expected}), and every account would get another address. Set the previous key.`,
-    )
-  }
-}
-
 /** The key does not belong to the ledger. */
 export class OtherMasterKeyError extends OperatorError {
   constructor(issuer: Address, known: Address) {
     super(
       `The master key is not the one of this ledger: it would sign receipts as ${issuer}, but the ledger's receipts are signed by ${known}. Set MASTER_KEY_FILE to the ledger's key or restore DATA_DIR, or use an empty database for another key.`,
     )
-  }
-}
-
-class MasterKeyUnsetError extends OperatorError {
-  constructor(fingerprint: string) {
-    super(`MASTER_KEY is not set, but it was before (fingerprint ${fingerprint}). Set the same key again.`)
-  }
-}
-
-class MasterKeyExposedError extends OperatorError {
-  constructor(file: string, mode: number) {
-    super(
-      `${file} can be read by others (mode 0${mode.toString(8)}). Consider who may have read it, then run chmod 600 on it.`,
-    )
-  }
-}
-
-class MasterKeyMalformedError extends OperatorError {
-  constructor(place: string) {
-    super(`${place} must hold 64 hex digits (32 random bytes): openssl rand -hex 32`)
-  }
-}
-
-class MasterKeyUnreadableError extends OperatorError {
-  constructor(file: string, cause: unknown) {
-    super(`${file} cannot be read: ${(cause as Error).message}.`, cause)
   }
 }

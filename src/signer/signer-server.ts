@@ -106,7 +106,8 @@ function answerLine(custodian: Custodian, line: string): string | undefined {
 async function removeStale(path: string): Promise<void> {
   const deadline = Date.now() + predecessorMsMax
   while (await answers(path)) {
-    if (Date.now() > deadline) throw new SignerRunningError(path)
+    if (Date.now() > deadline)
+      throw new OperatorError(`Another signer runs on ${path}. Stop it first, or use another DATA_DIR.`)
     await pause(predecessorPauseMs)
   }
   await unlink(path).catch((error: NodeJS.ErrnoException) => {
@@ -123,11 +124,5 @@ async function answers(path: string): Promise<boolean> {
     return false
   } finally {
     socket.destroy()
-  }
-}
-
-class SignerRunningError extends OperatorError {
-  constructor(path: string) {
-    super(`Another signer runs on ${path}. Stop it first, or use another DATA_DIR.`)
   }
 }

@@ -97,7 +97,10 @@ export async function exchangeOver(
   } catch (error) {
     signal.throwIfAborted()
     if (tooSlow) throw new SlowPageError()
-    throw error instanceof FetchFailedError ? error : new BrokenAnswerError(error)
+    // The response is not HTTP, or uses a form that is not supported.
+    throw error instanceof FetchFailedError
+      ? error
+      : new FetchFailedError(new UnreachableError().message, { cause: error })
   } finally {
     signal.removeEventListener('abort', stop)
     // After a response was read to its end, Node has taken the connection back.
@@ -167,7 +170,8 @@ async function readBody(
     chunks.push(chunk)
     bytes += chunk.length
     // The ratio of a decompression bomb, not of a page.
-    if (bytes > limits.ratioAfterBytes && bytes > wire.bytes * limits.ratioMax) throw new DecompressionBombError()
+    if (bytes > limits.ratioAfterBytes && bytes > wire.bytes * limits.ratioMax)
+      throw new FetchFailedError('The page is too large.')
   }
   return { bytes: Buffer.concat(chunks), cut: wire.cut }
 }
@@ -210,7 +214,7 @@ function decode(source: AsyncIterable<Buffer>, encoding: string | undefined): As
       return Readable.from(source).compose(createBrotliDecompress({ finishFlush: constants.BROTLI_OPERATION_FLUSH }))
     default:
       // Includes stacked encodings: no real page uses them, and each layer multiplies the size.
-      throw new BrokenAnswerError(`content-encoding ${encoding}`)
+      throw new FetchFailedError(new UnreachableError().message, { cause: `content-encoding ${encoding}` })
   }
 }
 
@@ -222,19 +226,6 @@ export class SlowPageError extends FetchFailedError {
 
 /** A connection that was kept open has been closed by the other side. The request may be sent again over a new one. */
 export class StaleConnectionError extends FetchFailedError {
-  constructor(cause: unknown) {
-    super(new UnreachableError().message, { cause })
-  }
-}
-
-class DecompressionBombError extends FetchFailedError {
-  constructor() {
-    super('The page is too large.')
-  }
-}
-
-/** The response is not HTTP, or uses a form that is not supported. */
-class BrokenAnswerError extends FetchFailedError {
   constructor(cause: unknown) {
     super(new UnreachableError().message, { cause })
   }

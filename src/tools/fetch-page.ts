@@ -53,24 +53,13 @@ async function read(
   charactersMax: number,
   readPage: (question: ReadQuestion) => Promise<ReadPage>,
 ): Promise<FetchedPage> {
-  if (status !== 200) throw new PageStatusError(status)
+  if (status !== 200) throw new FetchFailedError(`The page answered with status ${status}.`)
   const kind = pageKind(contentType, body)
   // A truncated PDF cannot be read: its cross-reference table is at the end.
-  if (kind === undefined || (kind === 'pdf' && cut)) throw new NotTextError()
+  if (kind === undefined || (kind === 'pdf' && cut))
+    throw new FetchFailedError('This is not a page, text or PDF, or it is too large.')
   const page = await readPage({ kind, body, contentType, url: url.href, charactersMax })
   return { url: url.href, title: page.title, text: page.text, truncated: page.truncated || cut }
-}
-
-class PageStatusError extends FetchFailedError {
-  constructor(status: number) {
-    super(`The page answered with status ${status}.`)
-  }
-}
-
-class NotTextError extends FetchFailedError {
-  constructor() {
-    super('This is not a page, text or PDF, or it is too large.')
-  }
 }
 
 class BusyError extends FetchFailedError {

@@ -31,7 +31,8 @@ export function createRobots(fetch: SafeFetch, now: () => number): Robots {
       kept.delete(url.origin)
       kept.set(url.origin, current)
       if (kept.size > hostsMax) kept.delete(kept.keys().next().value!)
-      if (!isAllowed(current.rules, `${url.pathname}${url.search}`)) throw new RobotsRefusedError()
+      if (!isAllowed(current.rules, `${url.pathname}${url.search}`))
+        throw new FetchFailedError('The site asks robots not to fetch this page (robots.txt).')
     },
   }
 }
@@ -43,10 +44,4 @@ async function read(fetch: SafeFetch, origin: string, now: () => number, signal:
   if (answer.status !== 200) return { rules: everything, until: now() + keptMs }
   const text = decodeText(answer.body.subarray(0, bytesMax), 'text/plain; charset=utf-8')
   return { rules: parseRobots(text, robotName), until: now() + keptMs }
-}
-
-class RobotsRefusedError extends FetchFailedError {
-  constructor() {
-    super('The site asks robots not to fetch this page (robots.txt).')
-  }
 }

@@ -82,10 +82,11 @@ async function follow(text: string, ask: (url: URL) => Promise<HttpAnswer>, redi
     if (!isRedirect || answer.location === undefined) return { ...answer, url }
     const next = parsePageUrl(answer.location, url)
     // A page requested over https must not be fetched over http.
-    if (url.protocol === 'https:' && next.protocol === 'http:') throw new RefusedRedirectError()
+    if (url.protocol === 'https:' && next.protocol === 'http:')
+      throw new FetchFailedError('The page redirects to an address without encryption.')
     url = next
   }
-  throw new TooManyRedirectsError(redirectsMax)
+  throw new FetchFailedError(`The page redirects more than ${redirectsMax} times.`)
 }
 
 async function fetchUntrusted(url: URL, options: SafeFetchOptions, signal: AbortSignal): Promise<HttpAnswer> {
@@ -99,16 +100,4 @@ async function fetchUntrusted(url: URL, options: SafeFetchOptions, signal: Abort
   }
   // Bodies of redirects and errors are not used.
   return exchange(socket, { method: 'GET', url, headers, readsBodyOf: (status) => status === 200 }, limits, signal)
-}
-
-class TooManyRedirectsError extends FetchFailedError {
-  constructor(redirectsMax: number) {
-    super(`The page redirects more than ${redirectsMax} times.`)
-  }
-}
-
-class RefusedRedirectError extends FetchFailedError {
-  constructor() {
-    super('The page redirects to an address without encryption.')
-  }
 }

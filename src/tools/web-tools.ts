@@ -101,14 +101,8 @@ function ownAddresses(): string[] {
     return Object.values(networkInterfaces()).flatMap((addresses) => (addresses ?? []).map(({ address }) => address))
   } catch (error) {
     // Without the list, web fetch could reach this machine by its public address.
-    throw new AddressesUnknownError((error as Error).message)
-  }
-}
-
-class AddressesUnknownError extends OperatorError {
-  constructor(reason: string) {
-    super(
-      `The addresses of this machine cannot be listed (${reason}). Allow netlink sockets: under systemd, add AF_NETLINK to RestrictAddressFamilies.`,
+    throw new OperatorError(
+      `The addresses of this machine cannot be listed (${(error as Error).message}). Allow netlink sockets: under systemd, add AF_NETLINK to RestrictAddressFamilies.`,
     )
   }
 }

@@ -6,6 +6,7 @@ import { refuseUnavailable } from '../chat/tool-offer.ts'
 import { type AccountRef, accountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
+import { ServiceError } from '../errors.ts'
 import { disconnectSignal } from '../http/disconnect.ts'
 import type { HonoBindings } from '../http/hono.ts'
 import { hasBody, readJsonBytes } from '../http/read-body.ts'
@@ -28,7 +29,7 @@ import { refusalOf } from '../openapi/input-refusal.ts'
 import { writeLiabilityProof } from '../receipts/liability-proof.ts'
 import { proveLiability } from '../settlement/liabilities.ts'
 import { PaidHolds, type PaidHoldsParts, type PresentedPayment } from '../x402/paid-holds.ts'
-import { WalletRequiredError } from '../x402/payment-required.ts'
+import { paymentRequired } from '../x402/payment-required.ts'
 import { readPayment } from '../x402/read-payment.ts'
 import { readSignIn, refuseUsedSignIn, useSignIn, type WalletSignIn } from '../x402/sign-in.ts'
 import { amountToPay } from '../x402/terms.ts'
@@ -166,7 +167,15 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
     work: (wallet: X402Wallet) => Promise<Result>,
   ): Promise<Result> {
     return duringFree(bindings, async ({ wallet }, { terms }) => {
-      if (wallet === undefined) throw new WalletRequiredError(terms, { path, description })
+      // The caller must be known: the wallet signs in.
+      if (wallet === undefined)
+        throw new ServiceError(
+          'payment_required',
+          'Sign in with your wallet (x402 extension sign-in-with-x). No payment is needed.',
+          {
+            headers: paymentRequired(terms, { path, description }, 0n, Date.now()),
+          },
+        )
       return work(wallet)
     })
   }

@@ -104,12 +104,3 @@ export class PaymentRequiredError extends ServiceError {
     )
   }
 }
-
-/** The caller must be known: the wallet signs in. */
-export class WalletRequiredError extends ServiceError {
-  constructor(terms: X402Terms, resource: Resource) {
-    super('payment_required', 'Sign in with your wallet (x402 extension sign-in-with-x). No payment is needed.', {
-      headers: paymentRequired(terms, resource, 0n, Date.now()),
-    })
-  }
-}

@@ -100,7 +100,7 @@ export async function refuseUsedSignIn(database: Database, { nonce }: WalletSign
   const [used] = await database.queryPrepared('find_x402_sign_in', 'select from x402_sign_ins where nonce = $1', [
     nonce,
   ])
-  if (used !== undefined) throw new SignInUsedError()
+  if (used !== undefined) throw new SignInRefusedError('it was used before')
 }
 
 /** Each message can be used once. Called when its wallet is admitted: this writes a row, and wallets are free. */
@@ -109,7 +109,7 @@ export async function useSignIn(database: Database, { nonce, expiresAt }: Wallet
     'insert into x402_sign_ins (nonce, expires_at) values ($1, $2) on conflict do nothing returning nonce',
     [nonce, expiresAt],
   )
-  if (rows.length === 0) throw new SignInUsedError()
+  if (rows.length === 0) throw new SignInRefusedError('it was used before')
 }
 
 /** Deletes used nonces whose message has expired: the message is now refused because of its time. */
@@ -120,11 +120,5 @@ export async function deleteExpiredWalletSignIns(database: Database): Promise<vo
 export class SignInRefusedError extends ServiceError {
   constructor(problem: string) {
     super('sign_in_failed', `The SIGN-IN-WITH-X header was refused: ${problem}. Sign the challenge of a new 402.`)
-  }
-}
-
-class SignInUsedError extends SignInRefusedError {
-  constructor() {
-    super('it was used before')
   }
 }

@@ -17,7 +17,7 @@ export type CopyCluster = (folder: string, target: string) => Promise<void>
  * Runs `work`, which copies a running PostgreSQL with `copyCluster` into a folder on which another one can start. The copy has the state
  * of the moment that returns: files are copied while they change, and the write-ahead log, which is copied last, makes them consistent.
  *
- * @throws {BackupRunningError} while another backup of this server runs: `work` is always the only one
+ * @throws while another backup of this server runs: `work` is always the only one
  */
 export async function backUp(url: string, work: (copyCluster: CopyCluster) => Promise<void>): Promise<void> {
   // Everything runs on one connection: the backup and the slot end with it, whatever happens.
@@ -28,7 +28,9 @@ export async function backUp(url: string, work: (copyCluster: CopyCluster) => Pr
   try {
     // Without the slot, a checkpoint during the copy could delete the log that the copy starts with.
     await client.query(`select pg_create_physical_replication_slot('penny_backup', true, true)`).catch((error) => {
-      throw error.code === slotExists ? new BackupRunningError(error) : error
+      throw error.code === slotExists
+        ? new OperatorError('Another penny backup of this service is running. Wait until it ends.', error)
+        : error
     })
     await work((folder, target) => copyRunning(client, folder, target))
   } finally {
@@ -47,10 +49,4 @@ async function copyRunning(client: pg.Client, folder: string, target: string): P
   await writeFile(label, rows[0]!.labelfile, { mode: 0o600, flush: true })
   const { uid, gid } = await stat(join(target, 'PG_VERSION'))
   if (process.getuid?.() === 0) await chown(label, uid, gid)
-}
-
-class BackupRunningError extends OperatorError {
-  constructor(cause: unknown) {
-    super('Another penny backup of this service is running. Wait until it ends.', cause)
-  }
 }

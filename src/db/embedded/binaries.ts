@@ -58,7 +58,11 @@ async function linkLibraries(packageRoot: string): Promise<void> {
       await symlink(basename(source), aside)
       await rename(aside, path)
     } catch (error) {
-      if (!(await exists(path))) throw new LibraryLinkError(path, error)
+      if (!(await exists(path)))
+        throw new OperatorError(
+          `The library link ${path} of the embedded PostgreSQL is missing and cannot be made: ${String(error)}`,
+          error,
+        )
     }
   }
 }
@@ -78,11 +82,5 @@ class PostgresPackageMissingError extends OperatorError {
         : `There is no embedded PostgreSQL for ${platform}, only for ${platforms.join(', ')}. Set DATABASE_URL.`,
       cause,
     )
-  }
-}
-
-class LibraryLinkError extends OperatorError {
-  constructor(path: string, cause: unknown) {
-    super(`The library link ${path} of the embedded PostgreSQL is missing and cannot be made: ${String(cause)}`, cause)
   }
 }

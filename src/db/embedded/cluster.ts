@@ -106,7 +106,10 @@ async function runInitdb(side: string, binaries: PostgresBinaries, runAs: RunAs)
     await execute(program, args, options)
   } catch (error) {
     throw noRoom.test((error as { stderr?: string }).stderr ?? '')
-      ? new NoRoomError(side, error)
+      ? new OperatorError(
+          `The disk of DATA_DIR (${dirname(side)}) is full. Free at least 200 MB, or set DATA_DIR to another disk.`,
+          error,
+        )
       : new InitdbError(side, error)
   }
 }
@@ -124,7 +127,13 @@ async function removeAbandoned(home: string): Promise<void> {
 async function checkVersion(folder: string, binaries: PostgresBinaries): Promise<void> {
   const text = await readFile(join(folder, 'PG_VERSION'), 'utf8').catch(() => '')
   const found = Number.parseInt(text, 10)
-  if (found !== binaries.major) throw new PostgresVersionError(folder, found, binaries.major)
+  if (found !== binaries.major)
+    throw new OperatorError(
+      Number.isNaN(found)
+        ? `${folder} exists and is not a PostgreSQL data folder. Move it, or set DATA_DIR to another folder.`
+        : `${folder} was created by PostgreSQL ${found}; this version of penny has PostgreSQL ${binaries.major}: ` +
+            `upgrade the folder with pg_upgrade, or run a PostgreSQL ${found} on it and set DATABASE_URL.`,
+    )
 }
 
 class DataOwnerError extends OperatorError {
@@ -139,30 +148,10 @@ class DataOwnerError extends OperatorError {
 
 const noRoom = /No space left on device|Disk quota exceeded/
 
-class NoRoomError extends OperatorError {
-  constructor(side: string, cause: unknown) {
-    super(
-      `The disk of DATA_DIR (${dirname(side)}) is full. Free at least 200 MB, or set DATA_DIR to another disk.`,
-      cause,
-    )
-  }
-}
-
 class InitdbError extends OperatorError {
   constructor(side: string, cause: unknown) {
     const lines = ((cause as { stderr?: string }).stderr ?? '').trim().split('\n')
     const reason = lines.find((line) => /error:|FATAL:/.test(line)) ?? lines.at(-1)
     super(`No database can be created in ${side}: ${reason || String(cause)}`, cause)
-  }
-}
-
-class PostgresVersionError extends OperatorError {
-  constructor(folder: string, found: number, expected: number) {
-    super(
-      Number.isNaN(found)
-        ? `${folder} exists and is not a PostgreSQL data folder. Move it, or set DATA_DIR to another folder.`
-        : `${folder} was created by PostgreSQL ${found}; this version of penny has PostgreSQL ${expected}: ` +
-            `upgrade the folder with pg_upgrade, or run a PostgreSQL ${found} on it and set DATABASE_URL.`,
-    )
   }
 }

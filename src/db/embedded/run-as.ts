@@ -33,7 +33,10 @@ export async function chooseRunAs(owner: Identity | undefined, mustEnter: readon
   if (await canEnter(plain, mustEnter)) return plain
   const capable: RunAs = { owner: identity, become: {}, prefix: keepingDirectoryAccess(identity) }
   if (await canEnter(capable, mustEnter)) return capable
-  throw new RootOnlyFolderError(mustEnter)
+  throw new OperatorError(
+    `PostgreSQL does not run as root, and no other user can enter ${mustEnter.join(' and ')}: ` +
+      'start penny as another user, move it or DATA_DIR elsewhere, or install setpriv (util-linux).',
+  )
 }
 
 /** The program and arguments for `spawn`. */
@@ -47,7 +50,10 @@ async function nobody(): Promise<Identity> {
     const [uid, gid] = await Promise.all([idOfNobody('-u'), idOfNobody('-g')])
     return { uid, gid }
   } catch (error) {
-    throw new NobodyMissingError(error)
+    throw new OperatorError(
+      'PostgreSQL does not run as root, and this machine has no user "nobody". Start penny as another user.',
+      error,
+    )
   }
 }
 
@@ -81,19 +87,4 @@ async function canEnter(runAs: RunAs, folders: readonly string[]): Promise<boole
     () => true,
     () => false,
   )
-}
-
-class NobodyMissingError extends OperatorError {
-  constructor(cause: unknown) {
-    super('PostgreSQL does not run as root, and this machine has no user "nobody". Start penny as another user.', cause)
-  }
-}
-
-class RootOnlyFolderError extends OperatorError {
-  constructor(folders: readonly string[]) {
-    super(
-      `PostgreSQL does not run as root, and no other user can enter ${folders.join(' and ')}: ` +
-        'start penny as another user, move it or DATA_DIR elsewhere, or install setpriv (util-linux).',
-    )
-  }
 }

@@ -124,7 +124,7 @@ function follow(child: ChildProcess, logFile: string, logStart: number): ServerP
         child.kill(signal)
         if (await Promise.race([isGone, pause(waitMaxMs, false, { ref: false })])) return
       }
-      throw new PostgresStopError(child.pid!)
+      throw new Error(`PostgreSQL (process ${child.pid!}) does not stop.`)
     },
   }
 }
@@ -158,11 +158,4 @@ async function fatalLine(logFile: string, from: number): Promise<string | undefi
   const lines = (await readFile(logFile)).subarray(from).toString().trim().split('\n')
   const fatal = lines.findLast((line) => /(FATAL|PANIC):/.test(line) && !toClients.test(line))
   return (fatal ?? lines.at(-1))?.replace(/^.*(FATAL|PANIC):\s*/, '') || undefined
-}
-
-class PostgresStopError extends Error {
-  constructor(pid: number) {
-    super(`PostgreSQL (process ${pid}) does not stop.`)
-    this.name = 'PostgresStopError'
-  }
 }

@@ -16,7 +16,7 @@ export async function ensureSocketLink(folder: string): Promise<string> {
   for (const link of candidates(folder)) {
     if ((await isOurs(link, folder)) || (await make(link, folder))) return link
   }
-  throw new SocketLinkError(folder)
+  throw new OperatorError(`No link to ${folder} can be made in ${tmpdir()}: all ${namesMax} names are taken by others.`)
 }
 
 /** Creates the link again if a cleaner of the temp folder deleted it, and updates its times so that it is not deleted. */
@@ -62,10 +62,4 @@ async function make(link: string, folder: string): Promise<boolean> {
 
 function ignoreMissing(error: NodeJS.ErrnoException): void {
   if (error.code !== 'ENOENT') throw error
-}
-
-class SocketLinkError extends OperatorError {
-  constructor(folder: string) {
-    super(`No link to ${folder} can be made in ${tmpdir()}: all ${namesMax} names are taken by others.`)
-  }
 }
