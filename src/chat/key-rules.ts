@@ -1,9 +1,9 @@
 import { affordableMaxTokens } from '../billing/quote.ts'
-import { ServiceError } from '../errors.ts'
-import { checkAddress, IpNotAllowedError, type KeyOptions } from '../identity/key-options.ts'
+import { type ErrorCode, ServiceError } from '../errors.ts'
+import { checkAddress, type KeyOptions } from '../identity/key-options.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
 import { moneyFields } from '../money/money-fields.ts'
-import { format, fromAtomic, max, type Usdc, zero } from '../money/usdc.ts'
+import { format, fromAtomic, max, zero } from '../money/usdc.ts'
 import type { QuotedRequest } from './admit.ts'
 
 // A key's rules, in the order in which they are reported. All are checked before the hold.
@@ -13,23 +13,38 @@ export function checkKeyRules(options: KeyOptions, chat: ChatRequest, address: s
   checkAddress(options, address)
   checkModel(options, chat.model)
   if (options.webTools) return
-  if (chat.webSearch === true) throw new WebToolsNotAllowedError('web_search')
-  if (chat.webFetch === true) throw new WebToolsNotAllowedError('web_fetch')
+  const param = chat.webSearch === true ? 'web_search' : chat.webFetch === true ? 'web_fetch' : undefined
+  if (param === undefined) return
+  throw new ServiceError(
+    'web_tools_not_allowed',
+    `\`${param}\` is true, but web tools are turned off for this API key. Leave it out or send false.`,
+    { param },
+  )
 }
 
 export function checkModel({ allowedModels }: KeyOptions, model: string): void {
-  if (!isModelAllowed({ allowedModels }, model)) throw new ModelNotAllowedError(model, allowedModels)
+  if (isModelAllowed({ allowedModels }, model)) return
+  throw new ServiceError(
+    'model_not_allowed',
+    `This API key may not use ${model}. It may use ${allowedModels.join(', ')}. Send one of those as model, or change the key's models.`,
+    { param: 'model' },
+  )
 }
 
 export function isModelAllowed({ allowedModels }: Pick<KeyOptions, 'allowedModels'>, model: string): boolean {
   return allowedModels.length === 0 || allowedModels.includes(model)
 }
 
+const ruleCodes = new Set<ErrorCode>([
+  'ip_not_allowed',
+  'model_not_allowed',
+  'web_tools_not_allowed',
+  'quote_exceeds_key_cap',
+])
+
 /** Whether one of the functions here threw it. */
 export function isKeyRuleError(error: unknown): boolean {
-  return [IpNotAllowedError, ModelNotAllowedError, WebToolsNotAllowedError, QuoteExceedsKeyCapError].some(
-    (rule) => error instanceof rule,
-  )
+  return error instanceof ServiceError && ruleCodes.has(error.code)
 }
 
 /** The request under this key's rules: without the default web tools when the key does not allow them. */
@@ -42,55 +57,28 @@ export function underKeyRules(options: KeyOptions, chat: ChatRequest): ChatReque
 export type CappedCost = Pick<QuotedRequest, 'model' | 'quote' | 'searchMax'>
 
 /** Throws when the request could cost more than the key allows per request. */
-export function checkKeyCap({ maxRequestCost }: KeyOptions, quoted: CappedCost): void {
-  if (maxRequestCost === undefined || quoted.quote.amount + quoted.searchMax <= maxRequestCost) return
-  throw new QuoteExceedsKeyCapError(quoted, maxRequestCost)
-}
-
-export class ModelNotAllowedError extends ServiceError {
-  constructor(model: string, allowed: readonly string[]) {
-    super(
-      'model_not_allowed',
-      `This API key may not use ${model}. It may use ${allowed.join(', ')}. Send one of those as model, or change the key's models.`,
-      { param: 'model' },
-    )
-  }
-}
-
-export class WebToolsNotAllowedError extends ServiceError {
-  constructor(param: 'web_search' | 'web_fetch') {
-    super(
-      'web_tools_not_allowed',
-      `\`${param}\` is true, but web tools are turned off for this API key. Leave it out or send false.`,
-      { param },
-    )
-  }
-}
-
-export class QuoteExceedsKeyCapError extends ServiceError {
-  constructor({ model, quote, searchMax }: CappedCost, keyCap: Usdc) {
-    const required = fromAtomic(quote.amount + searchMax)
-    const affordable = Math.max(
-      0,
-      affordableMaxTokens(model, quote.inputTokensMax, max(zero, fromAtomic(keyCap - searchMax))),
-    )
-    const withSearch =
-      searchMax === zero ? '' : ` (quote ${format(quote.amount)}, web search up to ${format(searchMax)})`
-    const advice = [
-      ...(searchMax === zero ? [] : ['send web_search: false']),
-      ...(affordable < 1 ? [] : [`ask for at most ${affordable} max_tokens`]),
-      "raise the key's cap",
-    ].join(', or ')
-    super(
-      'quote_exceeds_key_cap',
-      `This request may cost up to ${format(required)} USDC${withSearch}; this key allows ${format(keyCap)} USDC per request. ` +
-        `${advice[0]!.toUpperCase()}${advice.slice(1)}.`,
-      {
-        extra: {
-          ...moneyFields({ required, quote: quote.amount, search_max: searchMax, key_cap: keyCap }),
-          affordable_max_tokens: affordable,
-        },
+export function checkKeyCap({ maxRequestCost }: KeyOptions, { model, quote, searchMax }: CappedCost): void {
+  const required = fromAtomic(quote.amount + searchMax)
+  if (maxRequestCost === undefined || required <= maxRequestCost) return
+  const affordable = Math.max(
+    0,
+    affordableMaxTokens(model, quote.inputTokensMax, max(zero, fromAtomic(maxRequestCost - searchMax))),
+  )
+  const withSearch = searchMax === zero ? '' : ` (quote ${format(quote.amount)}, web search up to ${format(searchMax)})`
+  const advice = [
+    ...(searchMax === zero ? [] : ['send web_search: false']),
+    ...(affordable < 1 ? [] : [`ask for at most ${affordable} max_tokens`]),
+    "raise the key's cap",
+  ].join(', or ')
+  throw new ServiceError(
+    'quote_exceeds_key_cap',
+    `This request may cost up to ${format(required)} USDC${withSearch}; this key allows ${format(maxRequestCost)} USDC per request. ` +
+      `${advice[0]!.toUpperCase()}${advice.slice(1)}.`,
+    {
+      extra: {
+        ...moneyFields({ required, quote: quote.amount, search_max: searchMax, key_cap: maxRequestCost }),
+        affordable_max_tokens: affordable,
       },
-    )
-  }
+    },
+  )
 }

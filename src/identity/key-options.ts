@@ -54,7 +54,11 @@ export function readOptions({
 
 /** Throws when the key may not be used from this address. Spellings are normalized: `::ffff:192.0.2.1` is 192.0.2.1. */
 export function checkAddress({ allowedIps }: KeyOptions, address: string): void {
-  if (allowedIps.length > 0 && !isListed(allowedIps, address)) throw new IpNotAllowedError(address)
+  if (allowedIps.length > 0 && !isListed(allowedIps, address))
+    throw new ServiceError(
+      'ip_not_allowed',
+      `This API key may not be used from ${address.slice(0, 64)}. Use it from one of its allowed addresses, or change them in the dashboard.`,
+    )
 }
 
 /** Whether this is an address or a CIDR block, such as 192.0.2.7, 192.0.2.0/24 or 2001:db8::/32. */
@@ -82,13 +86,4 @@ function plainAddress(address: string): string {
   const zoneless = address.replace(/%.*$/, '')
   const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(zoneless)
   return mapped === null ? zoneless : mapped[1]!
-}
-
-export class IpNotAllowedError extends ServiceError {
-  constructor(address: string) {
-    super(
-      'ip_not_allowed',
-      `This API key may not be used from ${address.slice(0, 64)}. Use it from one of its allowed addresses, or change them in the dashboard.`,
-    )
-  }
 }
