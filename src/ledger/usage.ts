@@ -18,44 +18,46 @@ export type UsageQuestion = {
   readonly keyIds?: readonly string[] | undefined
 }
 
+const amounts = ['charged', 'search', 'quote'] as const
+const counts = [
+  'succeeded',
+  'failed',
+  'cancelled',
+  'refused',
+  'promptTokens',
+  'completionTokens',
+  'reasoningTokens',
+  'cachedTokens',
+  'searchCalls',
+  'fetchCalls',
+  // The number of requests with a time to first token, and the sum of those times.
+  'timed',
+  'firstTokenMs',
+  'totalMs',
+] as const
+
 /** Sums over the ended requests that were created in a period. */
-export type Measures = {
-  readonly charged: Usdc
-  readonly search: Usdc
-  readonly quote: Usdc
-  readonly succeeded: number
-  readonly failed: number
-  readonly cancelled: number
-  readonly refused: number
-  readonly promptTokens: number
-  readonly completionTokens: number
-  readonly reasoningTokens: number
-  readonly cachedTokens: number
-  readonly searchCalls: number
-  readonly fetchCalls: number
-  /** The number of requests with a time to first token, and the sum of those times. */
-  readonly timed: number
-  readonly firstTokenMs: number
-  readonly totalMs: number
+export type Measures = Readonly<Record<(typeof amounts)[number], Usdc> & Record<(typeof counts)[number], number>>
+
+export const noMeasures = measuresOf(
+  () => zero,
+  () => 0,
+)
+
+/** The sum of two periods that do not overlap. */
+export function addMeasures(a: Measures, b: Measures): Measures {
+  return measuresOf(
+    (name) => fromAtomic(a[name] + b[name]),
+    (name) => a[name] + b[name],
+  )
 }
 
-export const noMeasures: Measures = {
-  charged: zero,
-  search: zero,
-  quote: zero,
-  succeeded: 0,
-  failed: 0,
-  cancelled: 0,
-  refused: 0,
-  promptTokens: 0,
-  completionTokens: 0,
-  reasoningTokens: 0,
-  cachedTokens: 0,
-  searchCalls: 0,
-  fetchCalls: 0,
-  timed: 0,
-  firstTokenMs: 0,
-  totalMs: 0,
+function measuresOf(
+  amountOf: (name: (typeof amounts)[number]) => Usdc,
+  countOf: (name: (typeof counts)[number]) => number,
+): Measures {
+  const entries = [...amounts.map((name) => [name, amountOf(name)]), ...counts.map((name) => [name, countOf(name)])]
+  return Object.fromEntries(entries) as Measures
 }
 
 export type UsageStep = { readonly start: Date; readonly group: string; readonly measures: Measures }
@@ -231,49 +233,14 @@ const minutes = `select r.created_at as hour, r.key_id, coalesce(r.model, '') as
   from requests r where r.partition + 0 = $1 and r.account_id = $2 and r.id >= $8 and r.id < $9
    and r.created_at >= $4 and r.created_at < $5`
 
-const amounts = ['charged', 'search_cost', 'quote']
-const counts = [
-  'succeeded',
-  'failed',
-  'cancelled',
-  'refused',
-  'prompt_tokens',
-  'completion_tokens',
-  'reasoning_tokens',
-  'cached_tokens',
-  'search_calls',
-  'fetch_calls',
-  'timed',
-  'first_token_ms',
-  'total_ms',
-]
+const columnOf = (name: string) =>
+  name === 'search' ? 'search_cost' : name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
+const sumOf = (name: string, type: string) => `coalesce(sum(u.${columnOf(name)}), 0)::${type} as`
 /** Of all steps, and again of the small groups among them. */
-const sums = [...amounts, ...counts].map((name) => `coalesce(sum(u.${name}), 0)::bigint as ${name}`).join(', ')
+const sums = [...amounts, ...counts].map((name) => `${sumOf(name, 'bigint')} ${columnOf(name)}`).join(', ')
 const shownSums = [
-  ...amounts.map((name) => `coalesce(sum(u.${name}), 0)::bigint as ${name === 'search_cost' ? 'search' : name}`),
-  ...counts.map((name) => `coalesce(sum(u.${name}), 0)::float8 as ${name}`),
+  ...amounts.map((name) => `${sumOf(name, 'bigint')} ${name}`),
+  ...counts.map((name) => `${sumOf(name, 'float8')} ${columnOf(name)}`),
 ].join(', ')
 
 type StepRow = Measures & { readonly start: Date; readonly groupName: string }
-
-/** The sum of two periods that do not overlap. */
-export function addMeasures(a: Measures, b: Measures): Measures {
-  return {
-    charged: fromAtomic(a.charged + b.charged),
-    search: fromAtomic(a.search + b.search),
-    quote: fromAtomic(a.quote + b.quote),
-    succeeded: a.succeeded + b.succeeded,
-    failed: a.failed + b.failed,
-    cancelled: a.cancelled + b.cancelled,
-    refused: a.refused + b.refused,
-    promptTokens: a.promptTokens + b.promptTokens,
-    completionTokens: a.completionTokens + b.completionTokens,
-    reasoningTokens: a.reasoningTokens + b.reasoningTokens,
-    cachedTokens: a.cachedTokens + b.cachedTokens,
-    searchCalls: a.searchCalls + b.searchCalls,
-    fetchCalls: a.fetchCalls + b.fetchCalls,
-    timed: a.timed + b.timed,
-    firstTokenMs: a.firstTokenMs + b.firstTokenMs,
-    totalMs: a.totalMs + b.totalMs,
-  }
-}
