@@ -1,5 +1,12 @@
 import { useQuery } from '@tanstack/react-query'
-import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Outlet } from '@tanstack/react-router'
+import {
+  type AnyRoute,
+  createRootRoute,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+  Outlet,
+} from '@tanstack/react-router'
 import { sessionQuery } from './api/queries.ts'
 import { NotFoundPage } from './pages/not-found.tsx'
 import { AppShell } from './shell/app-shell.tsx'
@@ -24,105 +31,112 @@ function OperatorShell() {
   return session === undefined || session.operator ? <AppShell /> : <NotFoundPage />
 }
 
-const requests = createRoute({
-  getParentRoute: () => app,
-  path: '/requests',
-  component: lazyRouteComponent(() => import('./pages/requests/requests-page.tsx'), 'RequestsPage'),
-})
+/** A page of the parent at the path; `component` is loaded when it is first opened. */
+const page = <Parent extends AnyRoute, Path extends string>(
+  parent: Parent,
+  path: Path,
+  component: ReturnType<typeof lazyRouteComponent>,
+) => createRoute({ getParentRoute: () => parent, path, component })
+
+const requests = page(
+  app,
+  '/requests',
+  lazyRouteComponent(() => import('./pages/requests/requests-page.tsx'), 'RequestsPage'),
+)
 
 const routeTree = root.addChildren([
   app.addChildren([
-    createRoute({
-      getParentRoute: () => app,
-      path: '/',
-      component: lazyRouteComponent(() => import('./pages/overview/overview-page.tsx'), 'OverviewPage'),
-    }),
     requests.addChildren([
-      createRoute({
-        getParentRoute: () => requests,
-        path: '$id',
-        component: lazyRouteComponent(() => import('./pages/requests/request-drawer.tsx'), 'RequestDrawer'),
-      }),
+      page(
+        requests,
+        '$id',
+        lazyRouteComponent(() => import('./pages/requests/request-drawer.tsx'), 'RequestDrawer'),
+      ),
     ]),
-    createRoute({
-      getParentRoute: () => app,
-      path: '/usage',
-      component: lazyRouteComponent(() => import('./pages/usage/usage-page.tsx'), 'UsagePage'),
-    }),
-    createRoute({
-      getParentRoute: () => app,
-      path: '/keys',
-      component: lazyRouteComponent(() => import('./pages/keys/keys-page.tsx'), 'KeysPage'),
-    }),
-    createRoute({
-      getParentRoute: () => app,
-      path: '/keys/$id',
-      component: lazyRouteComponent(() => import('./pages/keys/key-page.tsx'), 'KeyPage'),
-    }),
-    createRoute({
-      getParentRoute: () => app,
-      path: '/device',
-      component: lazyRouteComponent(() => import('./pages/device/device-page.tsx'), 'DevicePage'),
-    }),
-    createRoute({
-      getParentRoute: () => app,
-      path: '/funds',
-      component: lazyRouteComponent(() => import('./pages/funds/funds-page.tsx'), 'FundsPage'),
-    }),
-    createRoute({
-      getParentRoute: () => app,
-      path: '/funds/statement',
-      component: lazyRouteComponent(() => import('./pages/funds/statement-page.tsx'), 'StatementPage'),
-    }),
-    createRoute({
-      getParentRoute: () => app,
-      path: '/playground',
-      component: lazyRouteComponent(() => import('./pages/playground/playground-page.tsx'), 'PlaygroundPage'),
-    }),
-    createRoute({
-      getParentRoute: () => app,
-      path: '/models',
-      component: lazyRouteComponent(() => import('./pages/models/models-page.tsx'), 'ModelsPage'),
-    }),
-    createRoute({
-      getParentRoute: () => app,
-      path: '/settings',
-      component: lazyRouteComponent(() => import('./pages/settings/settings-page.tsx'), 'SettingsPage'),
-    }),
+    page(
+      app,
+      '/',
+      lazyRouteComponent(() => import('./pages/overview/overview-page.tsx'), 'OverviewPage'),
+    ),
+    page(
+      app,
+      '/usage',
+      lazyRouteComponent(() => import('./pages/usage/usage-page.tsx'), 'UsagePage'),
+    ),
+    page(
+      app,
+      '/keys',
+      lazyRouteComponent(() => import('./pages/keys/keys-page.tsx'), 'KeysPage'),
+    ),
+    page(
+      app,
+      '/keys/$id',
+      lazyRouteComponent(() => import('./pages/keys/key-page.tsx'), 'KeyPage'),
+    ),
+    page(
+      app,
+      '/device',
+      lazyRouteComponent(() => import('./pages/device/device-page.tsx'), 'DevicePage'),
+    ),
+    page(
+      app,
+      '/funds',
+      lazyRouteComponent(() => import('./pages/funds/funds-page.tsx'), 'FundsPage'),
+    ),
+    page(
+      app,
+      '/funds/statement',
+      lazyRouteComponent(() => import('./pages/funds/statement-page.tsx'), 'StatementPage'),
+    ),
+    page(
+      app,
+      '/playground',
+      lazyRouteComponent(() => import('./pages/playground/playground-page.tsx'), 'PlaygroundPage'),
+    ),
+    page(
+      app,
+      '/models',
+      lazyRouteComponent(() => import('./pages/models/models-page.tsx'), 'ModelsPage'),
+    ),
+    page(
+      app,
+      '/settings',
+      lazyRouteComponent(() => import('./pages/settings/settings-page.tsx'), 'SettingsPage'),
+    ),
   ]),
   operator.addChildren([
-    createRoute({
-      getParentRoute: () => operator,
-      path: '/operator',
-      component: lazyRouteComponent(() => import('./pages/operator/health-page.tsx'), 'HealthPage'),
-    }),
-    createRoute({
-      getParentRoute: () => operator,
-      path: '/operator/accounts',
-      component: lazyRouteComponent(() => import('./pages/operator/accounts-page.tsx'), 'AccountsPage'),
-    }),
-    createRoute({
-      getParentRoute: () => operator,
-      path: '/operator/revenue',
-      component: lazyRouteComponent(() => import('./pages/operator/revenue-page.tsx'), 'RevenuePage'),
-    }),
+    page(
+      operator,
+      '/operator',
+      lazyRouteComponent(() => import('./pages/operator/health-page.tsx'), 'HealthPage'),
+    ),
+    page(
+      operator,
+      '/operator/accounts',
+      lazyRouteComponent(() => import('./pages/operator/accounts-page.tsx'), 'AccountsPage'),
+    ),
+    page(
+      operator,
+      '/operator/revenue',
+      lazyRouteComponent(() => import('./pages/operator/revenue-page.tsx'), 'RevenuePage'),
+    ),
   ]),
   open.addChildren([
-    createRoute({
-      getParentRoute: () => open,
-      path: '/login',
-      component: lazyRouteComponent(() => import('./pages/sign-in/sign-in-page.tsx'), 'SignInPage'),
-    }),
-    createRoute({
-      getParentRoute: () => open,
-      path: '/r/$id',
-      component: lazyRouteComponent(() => import('./pages/receipt/receipt-page.tsx'), 'ReceiptPage'),
-    }),
-    createRoute({
-      getParentRoute: () => open,
-      path: '/status',
-      component: lazyRouteComponent(() => import('./pages/status/status-page.tsx'), 'StatusPage'),
-    }),
+    page(
+      open,
+      '/login',
+      lazyRouteComponent(() => import('./pages/sign-in/sign-in-page.tsx'), 'SignInPage'),
+    ),
+    page(
+      open,
+      '/r/$id',
+      lazyRouteComponent(() => import('./pages/receipt/receipt-page.tsx'), 'ReceiptPage'),
+    ),
+    page(
+      open,
+      '/status',
+      lazyRouteComponent(() => import('./pages/status/status-page.tsx'), 'StatusPage'),
+    ),
   ]),
 ])
 

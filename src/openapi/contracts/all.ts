@@ -1,4 +1,4 @@
-import type { Contract, ContractGroup } from '../contract.ts'
+import type { Contract } from '../contract.ts'
 import { alertContracts } from './alerts.ts'
 import { chatContracts } from './chat.ts'
 import { deviceContracts } from './devices.ts'
@@ -15,7 +15,7 @@ import { webhookContracts } from './webhooks.ts'
 import { x402Contracts } from './x402.ts'
 
 /** Every documented route by subject, in the order of the document. */
-export const contractGroups: readonly ContractGroup[] = [
+export const contractGroups = [
   group('Inference', 'Chat completions, quotes and models', chatContracts),
   group('Wallets', 'Wallets that pay per request over x402, without an account', x402Contracts),
   group('Sign-in', 'Sessions, wallets and passkeys of people, and the account itself', signInContracts),
@@ -32,8 +32,15 @@ export const contractGroups: readonly ContractGroup[] = [
   group('Operator', 'Pages of the operator', operatorContracts),
 ]
 
-export const contracts: readonly Contract[] = contractGroups.flatMap((each) => each.contracts)
+export const contracts: readonly Contract[] = contractGroups.flatMap<Contract>((each) => each.contracts)
 
-function group(name: string, about: string, contracts: Readonly<Record<string, Contract>>): ContractGroup {
-  return { name, about, contracts: Object.values(contracts) }
+/** One of the contracts, with its exact types. */
+export type AnyContract = (typeof contractGroups)[number]['contracts'][number]
+
+function group<Name extends string, Exact extends Contract>(
+  name: string,
+  about: string,
+  contracts: Readonly<Record<Name, Exact>>,
+) {
+  return { name, about, contracts: Object.values<Exact>(contracts) }
 }

@@ -15,7 +15,7 @@ test('a call without an answer ends as unreachable; one that the page cancels en
     return promise
   })
   const cancelled = new AbortController()
-  const calls = [call('getBalance'), call('getBalance', {}, { signal: cancelled.signal })] as const
+  const calls = [call('GET /api/balance'), call('GET /api/balance', {}, { signal: cancelled.signal })] as const
   cancelled.abort()
   await assert.rejects(calls[1], { name: 'AbortError' })
   deadline.abort(new DOMException('Too late', 'TimeoutError'))
@@ -33,10 +33,10 @@ test('every change names the account and the person that the page shows', async 
   })
   const session = { signed_in: true, account: { id: 'account' }, person: { id: 'person' } } as Session
   showAccount(session)
-  await call('updatePerson', { body: { name: 'New' } })
-  await call('getBalance')
+  await call('PATCH /api/person', { body: { name: 'New' } })
+  await call('GET /api/balance')
   showAccount(undefined)
-  await call('updatePerson', { body: { name: 'New' } })
+  await call('PATCH /api/person', { body: { name: 'New' } })
   assert.deepEqual(sent, [
     ['account', 'person'],
     [undefined, undefined],
@@ -52,6 +52,6 @@ test('an answer that breaks off, and a page of something in between, are no answ
   atEnd(context, () => Reflect.deleteProperty(globalThis, 'document'))
   for (const body of ['{"available_ato', '<html>Sign in to the hotel network</html>']) {
     context.mock.method(globalThis, 'fetch', async () => new Response(body))
-    await assert.rejects(call('getBalance'), UnreachableError)
+    await assert.rejects(call('GET /api/balance'), UnreachableError)
   }
 })

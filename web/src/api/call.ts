@@ -1,5 +1,4 @@
-import { type Answer, type Input, type Operation, routes } from './routes.ts'
-import type { Session } from './shapes.ts'
+import type { Answer, Input, Operation, Session } from './shapes.ts'
 
 /** An input whose operation is no longer known; `call` has checked it by then. */
 type AnyInput = {
@@ -40,7 +39,7 @@ export async function request(
   input: AnyInput,
   { headers = {}, signal, isOfShownAccount = true }: CallOptions = {},
 ): Promise<Response> {
-  const [method] = routes[name]
+  const [method = ''] = name.split(' ')
   const { body } = input
   const shown = isOfShownAccount ? document.documentElement.dataset : {}
   const response = await fetch(addressOf(name, input), {
@@ -91,9 +90,9 @@ export function isShown({ account, person }: Session): boolean {
 
 /** The address of an operation, with its parameters filled in. */
 export function addressOf(name: Operation, { parameters = {}, query: asked = {} }: AnyInput): string {
-  const path = routes[name][1].replace(/\{(\w+)\}/g, (_, parameter: string) =>
-    encodeURIComponent(parameters[parameter] ?? ''),
-  )
+  const path = name
+    .slice(name.indexOf('/'))
+    .replace(/\{(\w+)\}/g, (_, parameter: string) => encodeURIComponent(parameters[parameter] ?? ''))
   const query = searchOf(asked)
   return query === '' ? path : `${path}?${query}`
 }

@@ -6,15 +6,21 @@ import {
   queryOptions,
 } from '@tanstack/react-query'
 import { ApiError, call, shownAccount } from './call.ts'
-import type { Answer, Input } from './routes.ts'
-import type { Overview, Session } from './shapes.ts'
+import type { Answer, Input, Overview, Session } from './shapes.ts'
 
 // Queries of the pages, each with one key, so that a live event can refresh exactly what it changed.
+
+/** The pages of a list, one after the other. */
+const inPages = {
+  initialPageParam: null as string | null,
+  getNextPageParam: (page: { readonly has_more: boolean; readonly next_cursor: string | null }) =>
+    page.has_more ? page.next_cursor : null,
+}
 
 export const sessionQuery = queryOptions({
   queryKey: ['session'],
   queryFn: async () => {
-    const session = await call('getSession')
+    const session = await call('GET /api/session')
     if (session.signed_in || shownAccount() === undefined) return session
     // The page keeps its session: without an account it would remove its forms and their input.
     const message = 'Your session has ended. Sign in again.'
@@ -31,32 +37,38 @@ export async function setSession(client: QueryClient, session: Session): Promise
 
 export const balanceQuery = queryOptions({
   queryKey: ['balance'],
-  queryFn: () => call('getBalance'),
+  queryFn: () => call('GET /api/balance'),
   staleTime: 5_000,
 })
 
 export const modelsQuery = queryOptions({
   queryKey: ['models'],
-  queryFn: () => call('listModels'),
+  queryFn: () => call('GET /v1/models'),
   staleTime: 10 * 60_000,
 })
 
-export const keysQuery = queryOptions({ queryKey: ['keys'], queryFn: () => call('listKeys') })
+export const keysQuery = queryOptions({ queryKey: ['keys'], queryFn: () => call('GET /api/keys') })
 
 export function keyQuery(id: string) {
-  return queryOptions({ queryKey: ['keys', id], queryFn: () => call('getKey', { parameters: { id } }) })
+  return queryOptions({ queryKey: ['keys', id], queryFn: () => call('GET /api/keys/{id}', { parameters: { id } }) })
 }
 
-export const alertRulesQuery = queryOptions({ queryKey: ['alerts', 'rules'], queryFn: () => call('listAlertRules') })
-export const alertEmailQuery = queryOptions({ queryKey: ['alerts', 'email'], queryFn: () => call('getAlertEmail') })
+export const alertRulesQuery = queryOptions({
+  queryKey: ['alerts', 'rules'],
+  queryFn: () => call('GET /api/alerts/rules'),
+})
+export const alertEmailQuery = queryOptions({
+  queryKey: ['alerts', 'email'],
+  queryFn: () => call('GET /api/alerts/email'),
+})
 
-export const webhooksQuery = queryOptions({ queryKey: ['webhooks'], queryFn: () => call('listWebhooks') })
+export const webhooksQuery = queryOptions({ queryKey: ['webhooks'], queryFn: () => call('GET /api/webhooks') })
 
 /** Short stale time: users watch this page while they test. */
 export function webhookDeliveriesQuery(id: string) {
   return queryOptions({
     queryKey: ['webhooks', id, 'deliveries'],
-    queryFn: () => call('listWebhookDeliveries', { parameters: { id }, query: { limit: 50 } }),
+    queryFn: () => call('GET /api/webhooks/{id}/deliveries', { parameters: { id }, query: { limit: 50 } }),
     refetchInterval: 2_000,
   })
 }
@@ -64,21 +76,21 @@ export function webhookDeliveriesQuery(id: string) {
 export function overviewQuery(range: Overview['range']) {
   return queryOptions({
     queryKey: ['overview', range],
-    queryFn: () => call('getOverview', { query: { range } }),
+    queryFn: () => call('GET /api/overview', { query: { range } }),
     placeholderData: keepPreviousData,
   })
 }
 
 export const operatorHealthQuery = queryOptions({
   queryKey: ['operator', 'health'],
-  queryFn: () => call('getOperatorHealth'),
+  queryFn: () => call('GET /api/operator/health'),
   refetchInterval: 10_000,
 })
 
 export function operatorRevenueQuery(days: string) {
   return queryOptions({
     queryKey: ['operator', 'revenue', days],
-    queryFn: () => call('getOperatorRevenue', { query: { days } }),
+    queryFn: () => call('GET /api/operator/revenue', { query: { days } }),
     placeholderData: keepPreviousData,
   })
 }
@@ -87,7 +99,7 @@ export function operatorAccountsQuery(find: string, kind: 'all' | 'wallet') {
   return infiniteQueryOptions({
     queryKey: ['operator', 'accounts', find, kind],
     queryFn: ({ pageParam }) =>
-      call('listOperatorAccounts', {
+      call('GET /api/operator/accounts', {
         query: {
           limit: '50',
           ...(find !== '' && { find }),
@@ -95,8 +107,7 @@ export function operatorAccountsQuery(find: string, kind: 'all' | 'wallet') {
           ...(pageParam !== null && { cursor: pageParam }),
         },
       }),
-    initialPageParam: null as string | null,
-    getNextPageParam: (page) => (page.has_more ? page.next_cursor : null),
+    ...inPages,
     refetchOnWindowFocus: isShort,
   })
 }
@@ -120,11 +131,10 @@ export function requestsQuery(filter: RequestFilter) {
     queryKey: ['requests', 'list', filter],
     queryFn: ({ pageParam }) =>
       // The first page is small and loads fast; later pages are larger.
-      call('listRequests', {
+      call('GET /api/requests', {
         query: { ...filter, ...(pageParam === null ? { limit: '50' } : { limit: '200', cursor: pageParam }) },
       }),
-    initialPageParam: null as string | null,
-    getNextPageParam: (page) => (page.has_more ? page.next_cursor : null),
+    ...inPages,
     placeholderData: keepPreviousData,
     refetchOnWindowFocus: isShort,
     refetchOnReconnect: isShort,
@@ -153,7 +163,7 @@ export function forgetOlderPages(client: QueryClient, filter: RequestFilter): vo
 export function requestTotalsQuery(filter: RequestFilter) {
   return queryOptions({
     queryKey: ['requests', 'totals', filter],
-    queryFn: () => call('getRequestTotals', { query: filter }),
+    queryFn: () => call('GET /api/requests/totals', { query: filter }),
     placeholderData: keepPreviousData,
   })
 }
@@ -161,7 +171,7 @@ export function requestTotalsQuery(filter: RequestFilter) {
 export function requestQuery(id: string) {
   return queryOptions({
     queryKey: ['requests', 'one', id],
-    queryFn: () => call('getRequest', { parameters: { id } }),
+    queryFn: () => call('GET /api/requests/{id}', { parameters: { id } }),
     // An open request ends, and an ended one settles: both are worth looking again.
     refetchInterval: ({ state }) => (state.data === undefined || isSettled(state.data) ? false : 2_000),
   })
@@ -171,40 +181,40 @@ function isSettled({ status, settlement }: { status: string; settlement: { state
   return status !== 'held' && ['none', 'prepaid', 'completed'].includes(settlement.state)
 }
 
-export function usageQuery(query: NonNullable<Input<'getUsage'>['query']>) {
+export function usageQuery(query: NonNullable<Input<'GET /api/usage'>['query']>) {
   return queryOptions({
     queryKey: ['usage', query],
-    queryFn: () => call('getUsage', { query }),
+    queryFn: () => call('GET /api/usage', { query }),
     placeholderData: keepPreviousData,
   })
 }
 
 export const depositsQuery = queryOptions({
   queryKey: ['deposits'],
-  queryFn: () => call('listDeposits', { query: { limit: '100' } }),
+  queryFn: () => call('GET /api/deposits', { query: { limit: '100' } }),
 })
 
 export const withdrawalsQuery = queryOptions({
   queryKey: ['withdrawals'],
-  queryFn: () => call('listWithdrawals', { query: { limit: '100' } }),
+  queryFn: () => call('GET /api/withdrawals', { query: { limit: '100' } }),
 })
 
 export const adjustmentsQuery = queryOptions({
   queryKey: ['adjustments'],
-  queryFn: () => call('listAdjustments', { query: { limit: '100' } }),
+  queryFn: () => call('GET /api/adjustments', { query: { limit: '100' } }),
 })
 
 export function statementQuery(month: string | undefined) {
   return queryOptions({
     queryKey: ['statement', month],
-    queryFn: () => call('getStatement', { query: { ...(month !== undefined && { month }) } }),
+    queryFn: () => call('GET /api/statement', { query: { ...(month !== undefined && { month }) } }),
     placeholderData: keepPreviousData,
   })
 }
 
 export const solvencyQuery = queryOptions({
   queryKey: ['solvency'],
-  queryFn: () => call('getSolvency'),
+  queryFn: () => call('GET /api/solvency'),
   refetchInterval: 15_000,
 })
 
@@ -212,14 +222,14 @@ export const solvencyQuery = queryOptions({
 export function liabilityProofQuery(accountId: string, number: string) {
   return queryOptions({
     queryKey: ['liabilities', accountId, number],
-    queryFn: () => call('getLiabilityProof', { query: { number } }),
+    queryFn: () => call('GET /api/liabilities/proof', { query: { number } }),
     staleTime: Number.POSITIVE_INFINITY,
   })
 }
 
 export const statusQuery = queryOptions({
   queryKey: ['status'],
-  queryFn: () => call('getStatus'),
+  queryFn: () => call('GET /api/status'),
   refetchInterval: 60_000,
 })
 
@@ -239,37 +249,36 @@ export function docsSearchQuery(text: string) {
 
 type DocsHit = { readonly title: string; readonly heading: string; readonly path: string }
 
-export const membersQuery = queryOptions({ queryKey: ['members'], queryFn: () => call('listMembers') })
+export const membersQuery = queryOptions({ queryKey: ['members'], queryFn: () => call('GET /api/members') })
 
-export const invitationsQuery = queryOptions({ queryKey: ['invitations'], queryFn: () => call('listInvitations') })
+export const invitationsQuery = queryOptions({ queryKey: ['invitations'], queryFn: () => call('GET /api/invitations') })
 
 export const managementKeysQuery = queryOptions({
   queryKey: ['management-keys'],
-  queryFn: () => call('listManagementKeys'),
+  queryFn: () => call('GET /api/management-keys'),
 })
 
 export const accountLogQuery = infiniteQueryOptions({
   queryKey: ['account-log'],
   queryFn: ({ pageParam }) =>
-    call('listAccountLog', { query: { limit: '20', ...(pageParam !== null && { cursor: pageParam }) } }),
-  initialPageParam: null as string | null,
-  getNextPageParam: (page) => (page.has_more ? page.next_cursor : null),
+    call('GET /api/log', { query: { limit: '20', ...(pageParam !== null && { cursor: pageParam }) } }),
+  ...inPages,
 })
 
 export function invitationQuery(token: string) {
   return queryOptions({
     queryKey: ['invitation', token],
-    queryFn: () => call('findInvitation', { body: { token } }),
+    queryFn: () => call('POST /api/auth/invitation', { body: { token } }),
     retry: false,
   })
 }
 
-export const sessionsQuery = queryOptions({ queryKey: ['sessions'], queryFn: () => call('listSessions') })
+export const sessionsQuery = queryOptions({ queryKey: ['sessions'], queryFn: () => call('GET /api/sessions') })
 
 export function receiptQuery(id: string) {
   return queryOptions({
     queryKey: ['receipts', id],
-    queryFn: () => call('getReceipt', { parameters: { id } }),
+    queryFn: () => call('GET /api/receipts/{id}', { parameters: { id } }),
     retry: false,
     // Signature, payment and batch come one after the other.
     refetchInterval: ({ state: { data } }) => (data === undefined || isFinal(data) ? false : receiptRefetchMs),
@@ -299,7 +308,7 @@ export const readinessQuery = queryOptions({
 
 const unknownParts: Readiness['parts'] = { model: 'unused', search: 'unused' }
 
-export type Standing = Answer<'getStatus'>['model']
+export type Standing = Answer<'GET /api/status'>['model']
 
 export type Readiness = {
   readonly ok: boolean

@@ -127,8 +127,8 @@ function Plot({
       </defs>
       {marks.map((mark) => (
         <g key={mark} transform={`translate(0,${y(mark)})`}>
-          <line x2={plot.width} stroke={mark === 0 ? 'var(--edge)' : 'var(--rule)'} />
-          <text x={-8} dy="0.32em" textAnchor="end" fontSize="11" fill="var(--muted)" className="num">
+          <line x2={plot.width} stroke={mark === 0 ? 'var(--color-edge)' : 'var(--color-rule)'} />
+          <text x={-8} dy="0.32em" textAnchor="end" fontSize="11" fill="var(--color-muted)" className="num">
             {(formatAxis ?? format)(mark)}
           </text>
         </g>
@@ -140,13 +140,15 @@ function Plot({
           y={plot.height + 16}
           textAnchor="middle"
           fontSize="11"
-          fill="var(--muted)"
+          fill="var(--color-muted)"
           className="tabular-nums"
         >
           {bucketLabel(buckets[index]!.start, granularity)}
         </text>
       ))}
-      {at !== undefined && <rect x={at * step} width={step} height={plot.height} fill="var(--ink)" opacity="0.06" />}
+      {at !== undefined && (
+        <rect x={at * step} width={step} height={plot.height} fill="var(--color-ink)" opacity="0.06" />
+      )}
       {kind === 'bars' ? (
         <Bars buckets={buckets} series={series} step={step} y={y} patternId={patternId} />
       ) : (

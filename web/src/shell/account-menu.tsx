@@ -42,7 +42,7 @@ export function AccountMenu({ session }: { session: Session }) {
 /** The accounts to switch to. Switching reloads the page: nothing of one account may be shown with another. */
 export function OtherAccounts({ session }: { session: Session }) {
   const change = useMutation({
-    mutationFn: (id: string) => call('switchAccount', { body: { account_id: id } }),
+    mutationFn: (id: string) => call('POST /api/session/account', { body: { account_id: id } }),
     onSuccess: () => window.location.assign('/'),
   })
   const others = session.person?.accounts.filter(({ id }) => id !== session.account?.id) ?? []
@@ -74,7 +74,7 @@ export function useSignOut() {
   const client = useQueryClient()
   const navigate = useNavigate()
   return useMutation({
-    mutationFn: () => call('signOut'),
+    mutationFn: () => call('POST /api/auth/logout'),
     onSuccess: async () => {
       forgetConversations()
       showAccount(undefined)

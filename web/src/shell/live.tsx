@@ -1,7 +1,6 @@
 import { type QueryClient, useQueryClient } from '@tanstack/react-query'
 import { createContext, type ReactNode, useContext, useEffect, useMemo, useRef, useState } from 'react'
 import { isShort } from '../api/queries.ts'
-import { routes } from '../api/routes.ts'
 import type { Deposit, LedgerRequest, StreamEvent, Withdrawal } from '../api/shapes.ts'
 
 // What happens in the account reaches the page by itself: one stream of events for all pages.
@@ -87,7 +86,7 @@ function connect(onEvent: Listener, onStatus: (status: LiveStatus) => void): () 
   let againTimer: ReturnType<typeof setTimeout> | undefined
 
   const open = () => {
-    source = new EventSource(routes.openStream[1])
+    source = new EventSource('/api/stream')
     source.onopen = () => {
       clearTimeout(lostTimer)
       lostTimer = undefined

@@ -49,11 +49,11 @@ export function Wordmark() {
   return (
     <>
       <svg viewBox="0 0 32 32" width="20" height="20" aria-hidden="true">
-        <rect width="32" height="32" rx="6" fill="var(--accent)" />
+        <rect width="32" height="32" rx="6" fill="var(--color-accent)" />
         <path
           d="M11 25V8h6.2a5.3 5.3 0 0 1 0 10.6H11"
           fill="none"
-          stroke="var(--on-accent)"
+          stroke="var(--color-on-accent)"
           strokeWidth="2.6"
           strokeLinecap="square"
         />

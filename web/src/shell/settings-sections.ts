@@ -1,4 +1,4 @@
-import type { Role } from '../api/roles.ts'
+import type { Role } from '../api/session.ts'
 
 /** The parts of the settings page: the id of each, for links, its title, and the lowest role that it is for. */
 export const settingsSections = [

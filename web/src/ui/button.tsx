@@ -23,18 +23,27 @@ export function buttonClass({ variant = 'secondary', small = false }: Look): str
   return classNames(base, variants[variant], small ? 'h-7 px-2 text-sm' : 'h-8 px-3')
 }
 
+export type ButtonProps = Look & {
+  /** The change that a click makes; the button is busy while it runs. */
+  change?: { readonly mutate: () => void; readonly isPending: boolean }
+  busy?: boolean
+  children?: ReactNode
+} & ButtonHTMLAttributes<HTMLButtonElement>
+
 export function Button({
   variant,
   icon,
   small,
-  busy = false,
+  change,
+  busy = change?.isPending ?? false,
   className,
   children,
   ...rest
-}: Look & { busy?: boolean; children?: ReactNode } & ButtonHTMLAttributes<HTMLButtonElement>) {
+}: ButtonProps) {
   return (
     <button
       type="button"
+      {...(change !== undefined && { onClick: () => change.mutate() })}
       {...rest}
       aria-busy={busy || undefined}
       disabled={rest.disabled || busy}

@@ -37,14 +37,25 @@ function describedBy(id: string, { hint, error }: Described): string | undefined
   return ids.length === 0 ? undefined : ids.join(' ')
 }
 
+type Native<Props> = Omit<Props, 'onChange' | 'value'>
+
 export function TextField({
   label,
   hint,
   error,
-  mono = false,
-  suffix,
+  amount = false,
+  mono = amount,
+  suffix = amount ? 'USDC' : undefined,
+  onChange,
   ...rest
-}: Described & { mono?: boolean; suffix?: ReactNode } & InputHTMLAttributes<HTMLInputElement>) {
+}: Described & {
+  /** Of USDC, as typed, without spaces around it. */
+  amount?: boolean
+  mono?: boolean
+  suffix?: ReactNode
+  value: string
+  onChange: (text: string) => void
+} & Native<InputHTMLAttributes<HTMLInputElement>>) {
   const id = useId()
   return (
     <Field label={label} hint={hint} error={error} id={id}>
@@ -56,8 +67,10 @@ export function TextField({
           spellCheck={false}
           aria-describedby={describedBy(id, { label, hint, error })}
           aria-invalid={error !== undefined}
+          {...(amount && { inputMode: 'decimal' })}
           {...rest}
-          className={classNames(control, mono && 'num', suffix !== undefined && 'pr-24', rest.className)}
+          onChange={({ target }) => onChange(amount ? target.value.trim() : target.value)}
+          className={classNames(control, mono && 'num', suffix !== undefined && 'pr-24')}
         />
         {suffix !== undefined && (
           <span className="absolute right-1 flex items-center gap-1 pr-1 text-sm text-muted">{suffix}</span>
@@ -67,26 +80,47 @@ export function TextField({
   )
 }
 
-export function SelectField({
+export type Options<Value extends string> = readonly (readonly [Value, string])[]
+
+type SelectProps<Value extends string> = {
+  value: Value
+  /** The values and their words, or `children`. */
+  options?: Options<Value>
+  onChange: (value: Value) => void
+} & Native<SelectHTMLAttributes<HTMLSelectElement>>
+
+export function SelectField<Value extends string>({
   label,
   hint,
   error,
-  children,
   ...rest
-}: Described & SelectHTMLAttributes<HTMLSelectElement>) {
+}: Described & Omit<SelectProps<Value>, 'label'>) {
   const id = useId()
   return (
     <Field label={label} hint={hint} error={error} id={id}>
-      <Select id={id} aria-describedby={describedBy(id, { label, hint, error })} {...rest}>
-        {children}
-      </Select>
+      <Select id={id} aria-describedby={describedBy(id, { label, hint, error })} {...rest} />
     </Field>
   )
 }
 
-export function Select({ className, children, ...rest }: SelectHTMLAttributes<HTMLSelectElement>) {
+export function Select<Value extends string>({
+  className,
+  options = [],
+  children,
+  onChange,
+  ...rest
+}: SelectProps<Value>) {
   return (
-    <select {...rest} className={classNames(control, 'min-w-0', className)}>
+    <select
+      {...rest}
+      onChange={({ target }) => onChange(target.value as Value)}
+      className={classNames(control, 'min-w-0', className)}
+    >
+      {options.map(([value, words]) => (
+        <option key={value} value={value}>
+          {words}
+        </option>
+      ))}
       {children}
     </select>
   )
@@ -97,7 +131,6 @@ export function TextArea({
   hint,
   error,
   rows = 4,
-  value,
   mono = false,
   onChange,
   ...rest
@@ -114,10 +147,9 @@ export function TextArea({
       <textarea
         id={id}
         rows={rows}
-        value={value}
         aria-describedby={describedBy(id, { label, hint, error })}
         aria-invalid={error !== undefined}
-        onChange={(event) => onChange(event.target.value)}
+        onChange={({ target }) => onChange(target.value)}
         {...rest}
         className={classNames(control, 'h-auto resize-y py-2', mono && 'num text-sm')}
       />
@@ -125,19 +157,69 @@ export function TextArea({
   )
 }
 
+type CheckboxProps = { label: ReactNode; hint?: ReactNode; onChange: (checked: boolean) => void }
+
 export function Checkbox({
   label,
   hint,
+  onChange,
   ...rest
-}: { label: ReactNode; hint?: ReactNode } & InputHTMLAttributes<HTMLInputElement>) {
+}: CheckboxProps & Native<InputHTMLAttributes<HTMLInputElement>>) {
   return (
     <label className="flex items-start gap-2 py-0.5">
-      <input type="checkbox" {...rest} className="mt-0.5 size-4 shrink-0 accent-accent" />
+      <input
+        type="checkbox"
+        {...rest}
+        onChange={({ target }) => onChange(target.checked)}
+        className="mt-0.5 size-4 shrink-0 accent-accent"
+      />
       <span>
         {label}
         {hint !== undefined && <span className="block text-sm text-muted">{hint}</span>}
       </span>
     </label>
+  )
+}
+
+/** Any number of a list. The legend is shown above them, or, as `label`, only read out. */
+export function Checkboxes<Value extends string>({
+  legend,
+  label,
+  all,
+  hasCodes = false,
+  value: chosen,
+  onChange,
+  className,
+}: {
+  legend?: string
+  label?: string
+  all: readonly (readonly [Value, ReactNode])[]
+  /** Shows the value after its words, as programs write it. */
+  hasCodes?: boolean
+  value: readonly Value[]
+  onChange: (chosen: readonly Value[]) => void
+  className?: string
+}) {
+  return (
+    <fieldset className={className}>
+      <legend className={legend === undefined ? 'sr-only' : 'font-medium'}>{legend ?? label}</legend>
+      {all.map(([value, words]) => (
+        <Checkbox
+          key={value}
+          label={
+            hasCodes ? (
+              <>
+                {words} <code className="text-sm text-muted">{value}</code>
+              </>
+            ) : (
+              words
+            )
+          }
+          checked={chosen.includes(value)}
+          onChange={(on) => onChange(on ? [...chosen, value] : chosen.filter((other) => other !== value))}
+        />
+      ))}
+    </fieldset>
   )
 }
 
@@ -150,7 +232,7 @@ export function Segmented<Value extends string>({
 }: {
   label: string
   value: Value
-  options: readonly (readonly [Value, string])[]
+  options: Options<Value>
   onChange: (value: Value) => void
 }) {
   const name = useId()

@@ -1,7 +1,27 @@
-import { type FormEvent, type KeyboardEvent, type ReactNode, useId } from 'react'
+import { type KeyboardEvent, type ReactNode, useId } from 'react'
 import { Button } from './button.tsx'
 import { Dialog } from './dialog.tsx'
+import { Form } from './form.tsx'
 import { ErrorPanel } from './loaded.tsx'
+
+export type FormDialogProps = {
+  title: string
+  children: ReactNode
+  /** The words of the button that makes the change. */
+  action: string
+  change: { readonly mutate: () => void; readonly isPending: boolean; readonly error: Error | null }
+  /** In place of `change.mutate`, when the fields are checked first. */
+  onSubmit?: () => void
+  onClose: () => void
+  /** `danger` for what cannot be undone. */
+  variant?: 'danger' | 'primary'
+  wide?: boolean
+  disabled?: boolean
+  /** A button at the other end of the footer. */
+  otherAction?: ReactNode
+  /** What to do when the answer was lost, so that the change may have been made. */
+  ifMade?: string | undefined
+}
 
 /**
  * Makes a change: a form, or a question before a change that has consequences. It cannot be closed while the change runs;
@@ -19,29 +39,8 @@ export function FormDialog({
   disabled = false,
   otherAction,
   ifMade,
-}: {
-  title: string
-  children: ReactNode
-  /** The words of the button that makes the change. */
-  action: string
-  change: { readonly mutate: () => void; readonly isPending: boolean; readonly error: Error | null }
-  /** In place of `change.mutate`, when the fields are checked first. */
-  onSubmit?: () => void
-  onClose: () => void
-  /** `danger` for what cannot be undone. */
-  variant?: 'danger' | 'primary'
-  wide?: boolean
-  disabled?: boolean
-  /** A button at the other end of the footer. */
-  otherAction?: ReactNode
-  /** What to do when the answer was lost, so that the change may have been made. */
-  ifMade?: string
-}) {
+}: FormDialogProps) {
   const formId = useId()
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    onSubmit()
-  }
   // Browsers differ: some submit the form. The first field may be a select, and the change may end a secret.
   const ignoreEnterInSelect = (event: KeyboardEvent) => {
     if (event.key === 'Enter' && event.target instanceof HTMLSelectElement) event.preventDefault()
@@ -54,7 +53,11 @@ export function FormDialog({
       busy={change.isPending}
       footer={
         <>
-          {otherAction && <span className="mr-auto">{otherAction}</span>}
+          {otherAction && (
+            <fieldset className="mr-auto" disabled={change.isPending}>
+              {otherAction}
+            </fieldset>
+          )}
           <Button onClick={onClose} disabled={change.isPending}>
             Cancel
           </Button>
@@ -64,16 +67,15 @@ export function FormDialog({
         </>
       }
     >
-      <form
+      <Form
         id={formId}
-        onSubmit={submit}
+        onSubmit={onSubmit}
         onKeyDown={ignoreEnterInSelect}
-        noValidate
         className="flex flex-col gap-4 wrap-anywhere"
       >
         {typeof children === 'string' ? <p>{children}</p> : children}
         {change.error !== null && <ErrorPanel error={change.error} ifMade={ifMade} />}
-      </form>
+      </Form>
     </Dialog>
   )
 }

@@ -8,16 +8,17 @@ import { Notice } from './panel.tsx'
 import { useNow } from './time.tsx'
 
 type Fields = 'data' | 'error' | 'refetch' | 'dataUpdatedAt' | 'isFetching' | 'failureReason' | 'fetchStatus'
-type Query<Data> = Pick<UseQueryResult<Data>, Fields>
+/** A query of one answer or of pages. */
+export type Query<Data> = Pick<UseQueryResult<Data>, Fields>
 
 /** Loaded data, a skeleton while it loads, or the error. Data that could not be refreshed stays, marked with its age. */
 export function Loaded<Data>({
   query,
-  skeleton,
+  skeleton = <Skeleton />,
   children,
 }: {
   query: Query<Data>
-  skeleton: ReactNode
+  skeleton?: ReactNode
   children: (data: Data) => ReactNode
 }) {
   const { data, error, refetch, isFetching, failureReason, fetchStatus } = query

@@ -16,7 +16,7 @@ export function Panel({
   className?: string | undefined
   /** Content that brings its own padding, such as a table. */
   flush?: boolean
-  testId?: string
+  testId?: string | undefined
 }) {
   return (
     <section className={classNames('min-w-0 rounded-md border border-rule bg-surface', className)} data-testid={testId}>
@@ -69,11 +69,15 @@ export function numeric(text: string): ReactNode {
   return <span className="num wrap-anywhere">{text}</span>
 }
 
+/** A label and its value; a value that is undefined, null or false has no row. */
+export type Fact = readonly [label: string, value: ReactNode]
+
 /** Label and value in two columns, as on a statement. */
-export function Facts({ rows }: { rows: readonly (readonly [string, ReactNode])[] }) {
+export function Facts({ rows }: { rows: readonly Fact[] }) {
+  const shown = rows.filter(([, value]) => value !== undefined && value !== null && value !== false)
   return (
     <dl className="grid grid-cols-[fit-content(50%)_1fr] gap-x-6 gap-y-1.5">
-      {rows.map(([label, value]) => (
+      {shown.map(([label, value]) => (
         <div key={label} className="contents">
           <dt className="min-w-24 text-muted">{label}</dt>
           <dd className="min-w-0 break-words">{value}</dd>

@@ -4,7 +4,7 @@ import { CopyButton } from './copy.tsx'
 import { Dialog } from './dialog.tsx'
 import { Notice } from './panel.tsx'
 
-type Props = {
+export type ShownOnceProps = {
   readonly title: string
   /** What the value is for. */
   readonly lead: ReactNode
@@ -33,7 +33,7 @@ export function ShownOnceDialog({
   testId = 'secret',
   children,
   onClose,
-}: Props) {
+}: ShownOnceProps) {
   const [kept, setKept] = useState(false)
   const [asked, setAsked] = useState(false)
   const isAsking = asked && !kept

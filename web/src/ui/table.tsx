@@ -1,58 +1,76 @@
 import type { ReactNode } from 'react'
 import { classNames } from './class-names.ts'
+import { useNarrow } from './media.ts'
 
 export type Column<Row> = {
-  readonly id: string
+  /** For columns with the same head. */
+  readonly id?: string
   readonly head: string
+  /** The head is read out, but not shown. */
+  readonly isHeadHidden?: boolean
   readonly cell: (row: Row) => ReactNode
   /** Amounts and counts are aligned to the right, on their decimal point. */
   readonly right?: boolean
+  readonly className?: string
 }
 
-/** A plain table: rules between rows, nothing else. Wider than its place, it scrolls by itself. */
-export function Table<Row>({
-  label,
-  columns,
-  rows,
-  rowKey,
-  footer,
-}: {
+/** A column of amounts or counts. */
+export function numbers<Row>(head: string, cell: (row: Row) => ReactNode): Column<Row> {
+  return { head, cell, right: true }
+}
+
+type Props<Row> = {
   label: string
-  columns: readonly Column<Row>[]
+  columns: readonly Column<NoInfer<Row>>[]
   rows: readonly Row[]
   rowKey: (row: Row) => string
   footer?: readonly ReactNode[]
-}) {
+  /** A row on a narrow screen, where the table becomes a list. Without it the table scrolls by itself. */
+  item?: (row: Row) => ReactNode
+  rowTestId?: string
+  /** False where a menu in a row must not be cut off. */
+  canScroll?: boolean
+}
+
+/** A plain table: rules between rows, nothing else. */
+export function Table<Row>({ label, columns, rows, rowKey, footer, item, rowTestId, canScroll = true }: Props<Row>) {
+  const isList = useNarrow() && item !== undefined
+  if (isList)
+    return (
+      <ul>
+        {rows.map((row) => (
+          <li key={rowKey(row)} data-testid={rowTestId} className="border-b border-rule p-4 last:border-b-0">
+            {item(row)}
+          </li>
+        ))}
+      </ul>
+    )
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard that scrolls it.
-    <section className="overflow-x-auto" aria-label={label} tabIndex={0}>
+    <section
+      className={canScroll ? 'overflow-x-auto' : undefined}
+      aria-label={label}
+      tabIndex={canScroll ? 0 : undefined}
+    >
       <table className="w-full border-collapse text-left">
         <caption className="sr-only">{label}</caption>
         <thead>
           <tr className="border-b border-rule text-sm text-muted">
-            {columns.map(({ id, head, right }) => (
+            {columns.map(({ id, head, isHeadHidden, right, className }) => (
               <th
-                key={id}
+                key={id ?? head}
                 scope="col"
-                className={classNames('px-4 py-2 font-normal whitespace-nowrap', right && 'text-right')}
+                className={classNames('px-4 py-2 font-normal whitespace-nowrap', right && 'text-right', className)}
               >
-                {head}
+                {isHeadHidden ? <span className="sr-only">{head}</span> : head}
               </th>
             ))}
           </tr>
         </thead>
         <tbody>
           {rows.map((row) => (
-            <tr key={rowKey(row)} className="border-b border-rule last:border-b-0">
-              {columns.map(({ id, cell, right }, at) => (
-                <td
-                  key={id}
-                  className={classNames(
-                    'px-4 py-2',
-                    at === 0 && 'whitespace-nowrap',
-                    right && 'num text-right whitespace-nowrap',
-                  )}
-                >
+            <tr key={rowKey(row)} data-testid={rowTestId} className="border-b border-rule last:border-b-0">
+              {columns.map(({ id, head, cell, right, className }, at) => (
+                <td key={id ?? head} className={cellClass(right, at === 0 && 'whitespace-nowrap', className)}>
                   {cell(row)}
                 </td>
               ))}
@@ -62,12 +80,9 @@ export function Table<Row>({
         {footer !== undefined && (
           <tfoot>
             <tr className="border-t border-edge font-medium">
-              {footer.map((cell, at) => (
-                <td
-                  key={columns[at]!.id}
-                  className={classNames('px-4 py-2', columns[at]!.right && 'num text-right whitespace-nowrap')}
-                >
-                  {cell}
+              {columns.map(({ id, head, right }, at) => (
+                <td key={id ?? head} className={cellClass(right)}>
+                  {footer[at]}
                 </td>
               ))}
             </tr>
@@ -76,4 +91,8 @@ export function Table<Row>({
       </table>
     </section>
   )
+}
+
+function cellClass(right: boolean | undefined, ...more: readonly (string | false | undefined)[]): string {
+  return classNames('px-4 py-2', right && 'num text-right whitespace-nowrap', ...more)
 }

@@ -1,13 +1,14 @@
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
-import { type FormEvent, useState } from 'react'
+import { useState } from 'react'
 import { call } from '../../api/call.ts'
 import type { DeviceLogin } from '../../api/shapes.ts'
 import { Page } from '../../shell/page.tsx'
 import { Button } from '../../ui/button.tsx'
 import { TextField } from '../../ui/field.tsx'
+import { Form, useForm } from '../../ui/form.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
-import { Facts, Notice, Panel } from '../../ui/panel.tsx'
+import { Facts, Notice, numeric, Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
 import { checkTerms, emptyTerms, termsBody } from '../keys/key-terms.ts'
 import { TermsFields } from '../keys/terms-fields.tsx'
@@ -25,13 +26,12 @@ export function DevicePage() {
 function CodeForm({ error }: { error?: Error }) {
   const navigate = useNavigate()
   const [typed, setTyped] = useState('')
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
+  const submit = () => {
     if (typed.trim() !== '') void navigate({ to: '/device', search: { code: typed.trim() } as never })
   }
   return (
     <Panel>
-      <form onSubmit={submit} className="flex flex-col gap-4">
+      <Form onSubmit={submit}>
         {error !== undefined && <ErrorPanel error={error} />}
         <TextField
           label="Code"
@@ -40,14 +40,14 @@ function CodeForm({ error }: { error?: Error }) {
           maxLength={20}
           hint="Shown by penny login in your terminal."
           value={typed}
-          onChange={({ target }) => setTyped(target.value)}
+          onChange={setTyped}
         />
         <div>
           <Button variant="primary" type="submit">
             Continue
           </Button>
         </div>
-      </form>
+      </Form>
     </Panel>
   )
 }
@@ -55,7 +55,7 @@ function CodeForm({ error }: { error?: Error }) {
 function Login({ code }: { code: string }) {
   const login = useQuery({
     queryKey: ['device', code],
-    queryFn: () => call('getDeviceLogin', { parameters: { code } }),
+    queryFn: () => call('GET /api/device/{code}', { parameters: { code } }),
     staleTime: Number.POSITIVE_INFINITY,
   })
   if (login.data === undefined && login.error !== null) return <CodeForm error={login.error} />
@@ -68,48 +68,32 @@ function Login({ code }: { code: string }) {
 
 function Decision({ login }: { login: DeviceLogin }) {
   const client = useQueryClient()
-  const [form, setForm] = useState({ ...emptyTerms, name: login.machine })
-  const [tried, setTried] = useState(false)
+  const terms = useForm({ ...emptyTerms, name: login.machine }, (form) => checkTerms(form, Date.now()))
   const parameters = { code: login.user_code }
   const answer = useMutation({
     mutationFn: (confirmed: boolean) =>
       confirmed
-        ? call('confirmDeviceLogin', { parameters, body: termsBody(form, Date.now()) })
-        : call('declineDeviceLogin', { parameters }),
+        ? call('POST /api/device/{code}/confirm', { parameters, body: termsBody(terms.fields, Date.now()) })
+        : call('POST /api/device/{code}/decline', { parameters }),
   })
   if (answer.data !== undefined) return <Decided login={answer.data} />
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    setTried(true)
-    if (Object.keys(checkTerms(form, Date.now())).length > 0) return
-    answer.mutate(true, { onSuccess: () => void client.invalidateQueries({ queryKey: ['keys'] }) })
-  }
+  const confirm = () => answer.mutate(true, { onSuccess: () => void client.invalidateQueries({ queryKey: ['keys'] }) })
   return (
     <Panel testId="device-login">
-      <form onSubmit={submit} noValidate className="flex flex-col gap-4">
+      <Form onSubmit={() => terms.submit(confirm)}>
         <Notice tone="held">
           <strong className="font-medium">Only continue if you started this in your own terminal</strong> and it shows
           the same code. Otherwise the person who sent you this link gets a key that can spend your money.
         </Notice>
         <Facts
           rows={[
-            [
-              'Code',
-              <strong key="code" className="num font-medium">
-                {login.user_code}
-              </strong>,
-            ],
+            ['Code', <strong key="code">{numeric(login.user_code)}</strong>],
             ['Machine', `${login.machine} (the name it reports)`],
-            [
-              'Network',
-              <span key="network" className="num">
-                {login.network}
-              </span>,
-            ],
+            ['Network', numeric(login.network)],
             ['Started', <Time key="started" at={login.created_at} />],
           ]}
         />
-        <TermsFields form={form} errors={tried ? checkTerms(form, Date.now()) : {}} onChange={setForm} />
+        <TermsFields terms={terms} />
         {answer.error !== null && (
           <ErrorPanel
             error={answer.error}
@@ -124,7 +108,7 @@ function Decision({ login }: { login: DeviceLogin }) {
             Decline
           </Button>
         </div>
-      </form>
+      </Form>
     </Panel>
   )
 }

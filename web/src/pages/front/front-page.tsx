@@ -1,6 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { modelsQuery, sessionQuery } from '../../api/queries.ts'
+import type { Model } from '../../api/shapes.ts'
 import { formatCount, formatPrice } from '../../money/format.ts'
 import { formatPerMillion } from '../../money/token-price.ts'
 import { usePageTitle } from '../../shell/page.tsx'
@@ -10,7 +11,7 @@ import { SnippetTabs } from '../../snippets/snippet-tabs.tsx'
 import { AnchorButton, buttonClass } from '../../ui/button.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
-import { Table } from '../../ui/table.tsx'
+import { numbers, Table } from '../../ui/table.tsx'
 
 /** `/` without a session: what the service is, its prices, the first call, and the sign-in. */
 export function FrontPage() {
@@ -96,25 +97,10 @@ function Prices() {
             rows={data}
             rowKey={({ id }) => id}
             columns={[
-              { id: 'model', head: 'Model', cell: ({ id }) => <code className="num">{id}</code> },
-              {
-                id: 'in',
-                head: 'Input',
-                right: true,
-                cell: ({ pricing }) => formatPerMillion(pricing.prompt),
-              },
-              {
-                id: 'out',
-                head: 'Output',
-                right: true,
-                cell: ({ pricing }) => formatPerMillion(pricing.completion),
-              },
-              {
-                id: 'context',
-                head: 'Context',
-                right: true,
-                cell: ({ context_length }) => formatCount(context_length),
-              },
+              { head: 'Model', cell: ({ id }) => <code className="num">{id}</code> },
+              numbers<Model>('Input', ({ pricing }) => formatPerMillion(pricing.prompt)),
+              numbers<Model>('Output', ({ pricing }) => formatPerMillion(pricing.completion)),
+              numbers<Model>('Context', ({ context_length }) => formatCount(context_length)),
             ]}
           />
           <p className="border-t border-rule px-4 py-3 text-sm text-muted">

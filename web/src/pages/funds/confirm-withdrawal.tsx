@@ -38,10 +38,10 @@ export function ConfirmWithdrawal({ agreed, feeMax, time, session, account, know
     async () => {
       if (isNewAddress) {
         const proof = await confirmOwner(session, account, address)
-        await call('setOwner', { body: { address, ...(proof !== undefined && { proof }) } })
+        await call('PUT /api/owner', { body: { address, ...(proof !== undefined && { proof }) } })
       }
       const headers = { 'idempotency-key': paymentKey(payment) }
-      const made = await call('createWithdrawal', { body: { amount, recipient: address } }, { headers })
+      const made = await call('POST /api/withdrawals', { body: { amount, recipient: address } }, { headers })
       forgetPaymentKey(payment)
       const isKnown = known.some(({ id }) => id === made.id)
       onDone(isKnown)
@@ -68,7 +68,7 @@ export function ConfirmWithdrawal({ agreed, feeMax, time, session, account, know
           ['You receive', numeric(formatExact(parse(amount) - feeMax))],
           ['To', numeric(address)],
           ['Chain', session.chain?.name ?? 'the chain'],
-          ...(time === undefined ? [] : [['Time', time] as const]),
+          ['Time', time],
         ]}
       />
       {isNewAddress && (
@@ -81,7 +81,7 @@ export function ConfirmWithdrawal({ agreed, feeMax, time, session, account, know
             mono
             maxLength={4}
             value={typed}
-            onChange={({ target }) => setTyped(target.value)}
+            onChange={setTyped}
           />
         </>
       )}

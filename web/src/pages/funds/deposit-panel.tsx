@@ -22,7 +22,7 @@ export function DepositPanel({ session, account }: { session: Session; account: 
       title="Deposit"
       actions={
         session.features.faucet && (
-          <Button small variant="primary" onClick={() => faucet.mutate()} busy={faucet.isPending}>
+          <Button small variant="primary" change={faucet}>
             Get 25 test USDC
           </Button>
         )

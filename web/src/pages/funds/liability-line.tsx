@@ -1,12 +1,12 @@
 import { useQuery } from '@tanstack/react-query'
 import type { LiabilityProof } from '../../../../src/receipts/liability-proof.ts'
 import { liabilityProofQuery, solvencyQuery } from '../../api/queries.ts'
-import type { Answer } from '../../api/routes.ts'
+import type { Answer } from '../../api/shapes.ts'
 import { formatAmount, formatCount } from '../../money/format.ts'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
 
-type Solvency = Answer<'getSolvency'>
+type Solvency = Answer<'GET /api/solvency'>
 type Snapshot = NonNullable<Solvency['liabilities']>
 
 /** Whether this account's balance is part of the sum that the service says it owes, verified here and not by the service. */

@@ -1,13 +1,14 @@
-import { type FormEvent, useState } from 'react'
+import { useState } from 'react'
 import { parse } from '../../../../src/money/usdc.ts'
 import { call } from '../../api/call.ts'
-import { hasRole } from '../../api/roles.ts'
+import { hasRole } from '../../api/session.ts'
 import type { Balance, Session } from '../../api/shapes.ts'
 import { amountError, isAmount } from '../../money/amount.ts'
 import { atomic, formatExact } from '../../money/format.ts'
 import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
 import { TextField } from '../../ui/field.tsx'
+import { Form, useForm } from '../../ui/form.tsx'
 import { FormDialog } from '../../ui/form-dialog.tsx'
 import { Facts, numeric, Panel } from '../../ui/panel.tsx'
 import { forgetPaymentKey, paymentKey } from './payment-key.ts'
@@ -18,16 +19,11 @@ type Agreed = { readonly amount: string; readonly payment: string }
 /** Unused credit back to the wallet that paid it. One form, one payment, however often it is reviewed and sent. */
 export function RefundPanel({ session, wallet, balance }: { session: Session; wallet: string; balance: Balance }) {
   const refundable = atomic(balance.refundable_atomic)
-  const [amount, setAmount] = useState('')
-  const [tried, setTried] = useState(false)
+  const form = useForm({ amount: '' }, ({ amount }) => ({ amount: amountProblem(amount, refundable) }))
+  const { amount } = form.fields
   const [agreed, setAgreed] = useState<Agreed>()
-  const problem = amountProblem(amount, refundable)
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    setTried(true)
-    if (problem !== undefined) return
+  const review = () =>
     setAgreed({ amount, payment: `refund.${session.account?.id}.${amount === '' ? 'all' : parse(amount)}` })
-  }
   if (!hasRole(session, 'owner')) {
     return (
       <Panel title="Refund" testId="refund">
@@ -39,17 +35,13 @@ export function RefundPanel({ session, wallet, balance }: { session: Session; wa
   }
   return (
     <Panel title="Refund" testId="refund">
-      <form onSubmit={submit} noValidate className="flex flex-col gap-4">
+      <Form onSubmit={() => form.submit(review)}>
         <TextField
           label="Amount"
-          mono
-          inputMode="decimal"
+          amount
           placeholder="All"
-          value={amount}
-          error={tried ? problem : undefined}
           hint={`Refundable: ${formatExact(refundable)}. Leave empty to refund all of it. No fee.`}
-          onChange={({ target }) => setAmount(target.value.trim())}
-          suffix="USDC"
+          {...form.field('amount')}
         />
         <p className="text-sm text-muted">
           It goes to the wallet’s balance at the settlement gateway, once the payments that it comes from are final on
@@ -61,7 +53,7 @@ export function RefundPanel({ session, wallet, balance }: { session: Session; wa
             Review refund
           </Button>
         </div>
-      </form>
+      </Form>
       {agreed !== undefined && (
         <ConfirmRefund
           agreed={agreed}
@@ -71,8 +63,7 @@ export function RefundPanel({ session, wallet, balance }: { session: Session; wa
           onClose={() => setAgreed(undefined)}
           onDone={() => {
             setAgreed(undefined)
-            setTried(false)
-            setAmount('')
+            form.reset()
           }}
         />
       )}
@@ -100,7 +91,7 @@ type ConfirmProps = {
 function ConfirmRefund({ agreed: { amount, payment }, refundable, wallet, chain, onClose, onDone }: ConfirmProps) {
   const refund = useChange(async () => {
     const headers = { 'idempotency-key': paymentKey(payment) }
-    await call('createWalletRefund', { body: amount === '' ? {} : { amount } }, { headers })
+    await call('POST /api/refunds', { body: amount === '' ? {} : { amount } }, { headers })
     forgetPaymentKey(payment)
     onDone()
   }, 'Refund requested.')

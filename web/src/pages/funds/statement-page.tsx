@@ -2,8 +2,8 @@ import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { addressOf } from '../../api/call.ts'
 import { sessionQuery, statementQuery } from '../../api/queries.ts'
+import { useX402Wallet } from '../../api/session.ts'
 import type { Statement } from '../../api/shapes.ts'
-import { useX402Wallet } from '../../api/x402-wallet.ts'
 import { atomic, formatCharge, formatCount } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { AnchorButton, Button } from '../../ui/button.tsx'
@@ -35,17 +35,12 @@ export function StatementPage() {
               aria-label="Month"
               className="w-44!"
               value={statement.data.month}
-              onChange={({ target }) => choose(target.value)}
-            >
-              {monthsFrom(statement.data.first_month, new Date()).map((one) => (
-                <option key={one} value={one}>
-                  {monthName(one)}
-                </option>
-              ))}
-            </Select>
+              options={monthsFrom(statement.data.first_month, new Date()).map((one) => [one, monthName(one)])}
+              onChange={choose}
+            />
             <AnchorButton
               icon="download"
-              href={addressOf('getStatement', { query: { month: statement.data.month, format: 'csv' } })}
+              href={addressOf('GET /api/statement', { query: { month: statement.data.month, format: 'csv' } })}
               download={`penny-statement-${statement.data.month}.csv`}
               data-testid="statement-csv"
             >
@@ -160,7 +155,7 @@ function KeyLines({ statement: { month, keys } }: { statement: Statement }) {
       <div className="flex items-center justify-between gap-4 px-6 pt-4 pb-2">
         <h3 className="font-medium">Charges by key</h3>
         <a
-          href={addressOf('getStatement', { query: { month, format: 'csv', by: 'key' } })}
+          href={addressOf('GET /api/statement', { query: { month, format: 'csv', by: 'key' } })}
           download={`penny-statement-${month}-by-key.csv`}
           className="link text-sm print:hidden"
         >

@@ -1,5 +1,5 @@
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
-import { type FormEvent, useState } from 'react'
+import { useState } from 'react'
 import { parse } from '../../../../src/money/usdc.ts'
 import { call } from '../../api/call.ts'
 import { depositsQuery } from '../../api/queries.ts'
@@ -9,6 +9,7 @@ import { useAnnounce } from '../../ui/announce.tsx'
 import { Button } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
 import { TextField } from '../../ui/field.tsx'
+import { Form, useForm } from '../../ui/form.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Notice } from '../../ui/panel.tsx'
 import { connectWallet, useWallets, type Wallet } from '../../wallet/wallet.ts'
@@ -87,14 +88,14 @@ function TransferForm({
 }) {
   const client = useQueryClient()
   const announce = useAnnounce()
-  const [amount, setAmount] = useState('')
-  const [tried, setTried] = useState(false)
   const balanceKey = ['wallet', wallet.id, address]
   const balance = useQuery({
     queryKey: balanceKey,
     queryFn: () => readUsdc(wallet, chain, address),
     refetchInterval: 5_000,
   })
+  const form = useForm({ amount: '' }, (typed) => ({ amount: amountProblem(typed.amount, balance.data) }))
+  const { amount } = form.fields
   const send = useMutation({
     mutationFn: async () => ({
       wallet,
@@ -102,25 +103,18 @@ function TransferForm({
     }),
     onSuccess: (sent) => {
       announce('Sent. Waiting for the deposit.')
-      setAmount('')
-      setTried(false)
+      form.reset()
       onSent(sent)
     },
     onSettled: () => client.invalidateQueries({ queryKey: balanceKey }),
   })
   const faucet = useMutation({
-    mutationFn: () => call('requestTestMoney', { body: { wallet: address } }),
+    mutationFn: () => call('POST /api/faucet', { body: { wallet: address } }),
     onSettled: () => client.invalidateQueries({ queryKey: balanceKey }),
   })
-  const problem = amountProblem(amount, balance.data)
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    setTried(true)
-    if (problem === undefined) send.mutate()
-  }
   const error = send.error ?? faucet.error ?? balance.error
   return (
-    <form onSubmit={submit} noValidate className="flex flex-col gap-3">
+    <Form onSubmit={() => form.submit(send.mutate)} className="flex flex-col gap-3">
       <p className="flex flex-wrap items-center gap-x-2">
         {wallet.name} <CopyableId id={address} label="wallet address" short /> on {chain.name}
         <Button small variant="quiet" onClick={onLeave}>
@@ -129,31 +123,23 @@ function TransferForm({
       </p>
       <TextField
         label="Amount to deposit"
-        mono
-        inputMode="decimal"
-        value={amount}
-        error={tried ? problem : undefined}
+        amount
         hint={
           balance.data === undefined ? 'Reading the wallet balance…' : `The wallet has ${formatExact(balance.data)}.`
         }
-        onChange={({ target }) => setAmount(target.value.trim())}
-        suffix="USDC"
+        {...form.field('amount')}
       />
       <div className="flex flex-wrap gap-2">
         <Button type="submit" variant="primary" busy={send.isPending}>
           {isAmount(amount) ? `Send ${amount} USDC` : 'Send USDC'}
         </Button>
-        {hasFaucet && (
-          <Button onClick={() => faucet.mutate()} busy={faucet.isPending}>
-            Send 25 test USDC to the wallet
-          </Button>
-        )}
+        {hasFaucet && <Button change={faucet}>Send 25 test USDC to the wallet</Button>}
       </div>
       <p className="text-sm text-muted">
         {wallet.name} asks you to approve the transfer before anything is sent. You pay the network fee on {chain.name}.
       </p>
       {error !== null && <ErrorPanel error={error} />}
-    </form>
+    </Form>
   )
 }
 

@@ -13,7 +13,7 @@ export function X402Panel({ session, wallet }: { session: Session; wallet: strin
       testId="x402"
       actions={
         session.features.faucet && (
-          <Button small onClick={() => faucet.mutate()} busy={faucet.isPending}>
+          <Button small change={faucet}>
             Send 25 test USDC to the wallet
           </Button>
         )

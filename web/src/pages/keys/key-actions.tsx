@@ -2,18 +2,28 @@ import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { call } from '../../api/call.ts'
 import { keyQuery } from '../../api/queries.ts'
+import { useRole } from '../../api/session.ts'
 import type { Key } from '../../api/shapes.ts'
-import { useRole } from '../../api/use-role.ts'
+import { ChangeDialog } from '../../shell/change-dialog.tsx'
 import { useChange } from '../../shell/use-change.ts'
 import { Dialog } from '../../ui/dialog.tsx'
-import { SelectField, TextField } from '../../ui/field.tsx'
-import { FormDialog } from '../../ui/form-dialog.tsx'
+import { SelectField } from '../../ui/field.tsx'
+import { useForm } from '../../ui/form.tsx'
 import { Icon } from '../../ui/icon.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { menuItemClass, Popover } from '../../ui/menu.tsx'
-import { isSameName } from '../../ui/same-name.ts'
 import { RequestList } from '../requests/request-list.tsx'
-import { checkTerms, ifKeyRotated, overlaps, termsChanges, termsOf } from './key-terms.ts'
+import {
+  checkTerms,
+  emptyTerms,
+  ifKeyMade,
+  ifKeyRotated,
+  type Overlap,
+  overlaps,
+  termsBody,
+  termsChanges,
+  termsOf,
+} from './key-terms.ts'
 import type { IssuedKey } from './secret-dialog.tsx'
 import { TermsFields } from './terms-fields.tsx'
 
@@ -25,17 +35,19 @@ export function KeyActions({ apiKey, onIssued }: { apiKey: Key; onIssued: (issue
   const mayChange = useRole('developer')
   const disable = useChange(
     async (disabled: boolean) => {
-      await call('updateKey', { parameters: { id: apiKey.id }, body: { disabled } })
+      await call('PATCH /api/keys/{id}', { parameters: { id: apiKey.id }, body: { disabled } })
       return disabled
     },
     (disabled) => (disabled ? 'Key disabled.' : 'Key enabled.'),
   )
   if (apiKey.status === 'revoked' || !mayChange) return null
   const close = () => setAction(undefined)
+  const isDisabled = apiKey.status === 'disabled'
   const items = [
-    ['edit', 'settings', 'Edit'],
-    ['rotate', 'refunded', 'Rotate'],
-    ['revoke', 'cross', 'Revoke'],
+    ['settings', 'Edit', () => setAction('edit')],
+    ['refunded', 'Rotate', () => setAction('rotate')],
+    ['cross', 'Revoke', () => setAction('revoke')],
+    ['stopped', isDisabled ? 'Enable' : 'Disable', () => disable.mutate(!isDisabled)],
   ] as const
   return (
     <>
@@ -47,29 +59,21 @@ export function KeyActions({ apiKey, onIssued }: { apiKey: Key; onIssued: (issue
       >
         {(closeMenu) => (
           <div className="flex flex-col">
-            {(apiKey.is_x402 ? items.slice(0, 1) : items).map(([name, icon, label]) => (
-              <button
-                key={name}
-                type="button"
-                className={menuItemClass}
-                onClick={() => {
-                  closeMenu()
-                  setAction(name)
-                }}
-              >
-                <Icon name={icon} /> {label}
-              </button>
-            ))}
-            <button
-              type="button"
-              className={menuItemClass}
-              onClick={() => {
-                closeMenu()
-                disable.mutate(apiKey.status !== 'disabled')
-              }}
-            >
-              <Icon name="stopped" /> {apiKey.status === 'disabled' ? 'Enable' : 'Disable'}
-            </button>
+            {items
+              .filter(([icon]) => !apiKey.is_x402 || icon === 'settings' || icon === 'stopped')
+              .map(([icon, label, act]) => (
+                <button
+                  key={icon}
+                  type="button"
+                  className={menuItemClass}
+                  onClick={() => {
+                    closeMenu()
+                    act()
+                  }}
+                >
+                  <Icon name={icon} /> {label}
+                </button>
+              ))}
           </div>
         )}
       </Popover>
@@ -86,71 +90,77 @@ export function KeyActions({ apiKey, onIssued }: { apiKey: Key; onIssued: (issue
   )
 }
 
-function EditDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
-  const [opened] = useState(() => termsOf(apiKey))
-  const [form, setForm] = useState(opened)
-  const errors = checkTerms(form, Date.now())
-  const save = useChange(async () => {
-    const body = termsChanges(form, opened, Date.now())
-    if (Object.keys(body).length > 0) await call('updateKey', { parameters: { id: apiKey.id }, body })
-    onClose()
-  }, 'Saved.')
-  const submit = () => {
-    if (Object.keys(errors).length === 0) save.mutate()
-  }
+type Props = { apiKey: Key; onClose: () => void }
+type IssueProps = { onClose: () => void; onIssued: (issued: IssuedKey) => void }
+
+export function CreateKeyDialog({ onClose, onIssued }: IssueProps) {
+  const terms = useForm(emptyTerms, (form) => checkTerms(form, Date.now()))
   return (
-    <FormDialog title={`Edit ${apiKey.name}`} action="Save" change={save} onSubmit={submit} onClose={onClose}>
-      <TermsFields form={form} errors={errors} onChange={setForm} expiresAt={apiKey.expires_at} />
-      <p className="text-sm text-muted">Changes apply to the next request.</p>
-    </FormDialog>
+    <ChangeDialog
+      title="Create a key"
+      action="Create key"
+      make={() => call('POST /api/keys', { body: termsBody(terms.fields, Date.now()) })}
+      submit={terms.submit}
+      onMade={(apiKey) => onIssued({ title: 'Key created', apiKey })}
+      onClose={onClose}
+      ifMade={ifKeyMade}
+    >
+      <TermsFields terms={terms} />
+    </ChangeDialog>
   )
 }
 
-type RotateProps = { apiKey: Key; onClose: () => void; onIssued: (issued: IssuedKey) => void }
-
-function RotateDialog({ apiKey, onClose, onIssued }: RotateProps) {
-  const [overlap, setOverlap] = useState('0')
-  const rotate = useChange(async () => {
-    const body = { overlap_seconds: Number(overlap) }
-    const rotated = await call('rotateKey', { parameters: { id: apiKey.id }, body })
-    onClose()
-    onIssued({ title: 'Key rotated', apiKey: rotated })
-  })
+function EditDialog({ apiKey, onClose }: Props) {
+  const [opened] = useState(() => termsOf(apiKey))
+  const terms = useForm(opened, (form) => checkTerms(form, Date.now()))
+  const save = async () => {
+    const body = termsChanges(terms.fields, opened, Date.now())
+    if (Object.keys(body).length > 0) await call('PATCH /api/keys/{id}', { parameters: { id: apiKey.id }, body })
+  }
   return (
-    <FormDialog
+    <ChangeDialog
+      title={`Edit ${apiKey.name}`}
+      action="Save"
+      make={save}
+      said="Saved."
+      submit={terms.submit}
+      onClose={onClose}
+    >
+      <TermsFields terms={terms} expiresAt={apiKey.expires_at} />
+      <p className="text-sm text-muted">Changes apply to the next request.</p>
+    </ChangeDialog>
+  )
+}
+
+function RotateDialog({ apiKey, onClose, onIssued }: Props & IssueProps) {
+  const { fields, field } = useForm<{ overlap: Overlap }>({ overlap: '0' })
+  const body = { overlap_seconds: Number(fields.overlap) }
+  return (
+    <ChangeDialog
       title={`Rotate ${apiKey.name}`}
       action="Rotate key"
-      change={rotate}
+      make={() => call('POST /api/keys/{id}/rotate', { parameters: { id: apiKey.id }, body })}
+      onMade={(rotated) => onIssued({ title: 'Key rotated', apiKey: rotated })}
       onClose={onClose}
       ifMade={ifKeyRotated}
     >
       <p>The key gets a new secret, shown once. Its limit, spend and log stay the same.</p>
-      <SelectField label="Old secret stops working" value={overlap} onChange={({ target }) => setOverlap(target.value)}>
-        {overlaps.map(([value, words]) => (
-          <option key={value} value={value}>
-            {words}
-          </option>
-        ))}
-      </SelectField>
-    </FormDialog>
+      <SelectField label="Old secret stops working" options={overlaps} {...field('overlap')} />
+    </ChangeDialog>
   )
 }
 
-function RevokeDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
+function RevokeDialog({ apiKey, onClose }: Props) {
   const { data } = useQuery(keyQuery(apiKey.id))
-  const [typed, setTyped] = useState('')
-  const revoke = useChange(async () => {
-    await call('revokeKey', { parameters: { id: apiKey.id } })
-    onClose()
-  }, 'Key revoked.')
   return (
-    <FormDialog
+    <ChangeDialog
       wide
       title={`Revoke ${apiKey.name}`}
       action="Revoke permanently"
       variant="danger"
-      change={revoke}
-      disabled={!isSameName(typed, apiKey.name)}
+      make={() => call('DELETE /api/keys/{id}', { parameters: { id: apiKey.id } })}
+      said="Key revoked."
+      typed={{ label: 'Type the key’s name', name: apiKey.name }}
       onClose={onClose}
     >
       <p>The key stops working immediately. Requests already running may finish and are charged.</p>
@@ -159,11 +169,6 @@ function RevokeDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void })
         {data?.recent.length === 0 && <p className="text-muted">This key was never used.</p>}
         <RequestList requests={(data?.recent ?? []).slice(0, 5)} />
       </section>
-      <TextField
-        label={`Type the key’s name, ${apiKey.name}`}
-        value={typed}
-        onChange={({ target }) => setTyped(target.value)}
-      />
-    </FormDialog>
+    </ChangeDialog>
   )
 }

@@ -2,14 +2,14 @@ import { useQuery } from '@tanstack/react-query'
 import { Link, useParams } from '@tanstack/react-router'
 import { useState } from 'react'
 import { keyQuery } from '../../api/queries.ts'
-import type { Answer } from '../../api/routes.ts'
-import { useX402Wallet } from '../../api/x402-wallet.ts'
-import { TimeChart } from '../../charts/time-chart.tsx'
-import { formatAmount, formatAxis, formatCount } from '../../money/format.ts'
+import { useX402Wallet } from '../../api/session.ts'
+import type { Answer } from '../../api/shapes.ts'
+import { DayBars } from '../../charts/day-bars.tsx'
+import { formatCount } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { Icon } from '../../ui/icon.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
-import { Facts, Panel } from '../../ui/panel.tsx'
+import { Facts, numeric, Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
 import { explainCode } from '../requests/refusals.ts'
 import { RequestList } from '../requests/request-list.tsx'
@@ -18,7 +18,7 @@ import { KeyMark } from './keys-page.tsx'
 import { LimitBar } from './limit-bar.tsx'
 import { type IssuedKey, SecretDialog } from './secret-dialog.tsx'
 
-type KeyDetails = Answer<'getKey'>
+type KeyDetails = Answer<'GET /api/keys/{id}'>
 
 export function KeyPage() {
   const { id } = useParams({ strict: false }) as { id: string }
@@ -38,7 +38,13 @@ export function KeyPage() {
         {(data) => (
           <div className="grid items-start gap-6 lg:grid-cols-[1fr_320px]">
             <div className="flex min-w-0 flex-col gap-6">
-              <SpendPanel apiKey={data} />
+              <Panel title="Spend by day (UTC)">
+                <DayBars
+                  label="Spend of this key by day"
+                  days={data.spend_by_day.map(({ day, spend_atomic }) => [day, spend_atomic])}
+                  height={180}
+                />
+              </Panel>
               <Panel
                 flush
                 title="Recent requests"
@@ -76,17 +82,8 @@ function Terms({ apiKey }: { apiKey: KeyDetails }) {
       <Facts
         rows={[
           ['Status', <KeyMark key="status" status={apiKey.status} />],
-          [
-            'Key',
-            apiKey.is_x402 ? (
-              'None: the wallet signs every payment'
-            ) : (
-              <span key="hint" className="num">
-                {apiKey.hint}
-              </span>
-            ),
-          ],
-          ...(apiKey.resets_at === null ? [] : [['Resets', <Time key="resets" at={apiKey.resets_at} />] as const]),
+          ['Key', apiKey.is_x402 ? 'None: the wallet signs every payment' : numeric(apiKey.hint)],
+          ['Resets', apiKey.resets_at && <Time at={apiKey.resets_at} />],
           ['Expires', apiKey.expires_at === null ? 'Never' : <Time key="expires" at={apiKey.expires_at} />],
           ['Created', <Time key="created" at={apiKey.created_at} />],
           [
@@ -94,16 +91,7 @@ function Terms({ apiKey }: { apiKey: KeyDetails }) {
             apiKey.last_used_at === null ? 'Never' : <Time key="used" at={apiKey.last_used_at} show="age" />,
           ],
           ['Models', apiKey.allowed_models.length === 0 ? 'All' : apiKey.allowed_models.join(', ')],
-          [
-            'Per request',
-            apiKey.max_request_cost === null ? (
-              'No cap'
-            ) : (
-              <span key="cap" className="num">
-                at most ${apiKey.max_request_cost}
-              </span>
-            ),
-          ],
+          ['Per request', apiKey.max_request_cost ? numeric(`at most $${apiKey.max_request_cost}`) : 'No cap'],
           ['Web tools', apiKey.web_tools ? 'Allowed' : 'Not allowed'],
           ['Addresses', apiKey.allowed_ips.length === 0 ? 'Any' : apiKey.allowed_ips.join(', ')],
           ...apiKey.old_secrets.map(
@@ -145,31 +133,6 @@ function Refusals({ apiKey: { refusals } }: { apiKey: KeyDetails }) {
           )
         })}
       </ul>
-    </Panel>
-  )
-}
-
-function SpendPanel({ apiKey: { spend_by_day } }: { apiKey: KeyDetails }) {
-  const today = new Date().toISOString().slice(0, 10)
-  return (
-    <Panel title="Spend by day (UTC)">
-      <TimeChart
-        label="Spend of this key by day"
-        kind="bars"
-        height={180}
-        granularity="day"
-        buckets={spend_by_day.map(({ day }) => ({ start: `${day}T00:00:00Z`, partial: day === today }))}
-        series={[
-          {
-            id: 'spend',
-            label: 'Spend',
-            colour: 'var(--series-1)',
-            values: spend_by_day.map(({ spend_atomic }) => Number(spend_atomic)),
-          },
-        ]}
-        format={(value) => formatAmount(BigInt(Math.round(value)))}
-        formatAxis={(value) => formatAxis(BigInt(Math.round(value)))}
-      />
     </Panel>
   )
 }

@@ -19,6 +19,7 @@ export const overlaps = [
   ['86400', 'After 24 hours'],
   ['604800', 'After 7 days'],
 ] as const
+export type Overlap = (typeof overlaps)[number][0]
 
 export type Window = Key['limit_window']
 /** `keep` is for an existing key: its expiry does not change and is not sent. */

@@ -4,10 +4,16 @@ import type { Model } from '../../api/shapes.ts'
 import { formatAmount, formatCharge, formatExact } from '../../money/format.ts'
 import { Button } from '../../ui/button.tsx'
 import { TextField } from '../../ui/field.tsx'
-import { useNarrow } from '../../ui/media.ts'
 import { Panel } from '../../ui/panel.tsx'
-import { Table } from '../../ui/table.tsx'
-import { defaultWorkload, estimate, type Workload, workloadExamples, workloadProblems } from './estimate.ts'
+import { numbers, Table } from '../../ui/table.tsx'
+import {
+  defaultWorkload,
+  type Estimate,
+  estimate,
+  type Workload,
+  workloadExamples,
+  workloadProblems,
+} from './estimate.ts'
 
 /** The cost of a workload on every model. The workload is in the address, so a link shows the same numbers. */
 export function Calculator({ models }: { models: readonly Model[] }) {
@@ -33,7 +39,7 @@ export function Calculator({ models }: { models: readonly Model[] }) {
       value={workload[name]}
       suffix={suffix}
       error={problems[name]}
-      onChange={({ target }) => set({ [name]: target.value.replaceAll(/[\s,]/g, '') })}
+      onChange={(text) => set({ [name]: text.replaceAll(/[\s,]/g, '') })}
     />
   )
   return (
@@ -70,36 +76,31 @@ export function Calculator({ models }: { models: readonly Model[] }) {
   )
 }
 
+type Row = Estimate & { readonly id: string }
+
 function Results({ models, workload }: { models: readonly Model[]; workload: Workload }) {
-  const narrow = useNarrow()
   const rows = models.map((model) => ({ id: model.id, ...estimate(model, workload) }))
-  if (narrow) {
-    return (
-      <ul className="border-t border-rule">
-        {rows.map((row) => (
-          <li key={row.id} className="flex flex-wrap justify-between gap-x-4 border-b border-rule py-2">
-            <code className="num w-full">{row.id}</code>
-            <span>
-              <PerRequest {...row} /> <span className="text-sm text-muted">per request</span>
-            </span>
-            <span>
-              <PerMonth {...row} /> <span className="text-sm text-muted">per month</span>
-            </span>
-          </li>
-        ))}
-      </ul>
-    )
-  }
   return (
     <Table
       label="Estimated cost per model"
       rows={rows}
       rowKey={({ id }) => id}
       columns={[
-        { id: 'model', head: 'Model', cell: ({ id }) => <code className="num">{id}</code> },
-        { id: 'request', head: 'Per request', right: true, cell: (row) => <PerRequest {...row} /> },
-        { id: 'month', head: 'Per month', right: true, cell: (row) => <PerMonth {...row} /> },
+        { head: 'Model', cell: ({ id }) => <code className="num">{id}</code> },
+        numbers<Row>('Per request', (row) => <PerRequest {...row} />),
+        numbers<Row>('Per month', (row) => <PerMonth {...row} />),
       ]}
+      item={(row) => (
+        <div className="flex flex-wrap justify-between gap-x-4">
+          <code className="num w-full">{row.id}</code>
+          <span>
+            <PerRequest {...row} /> <span className="text-sm text-muted">per request</span>
+          </span>
+          <span>
+            <PerMonth {...row} /> <span className="text-sm text-muted">per month</span>
+          </span>
+        </div>
+      )}
     />
   )
 }

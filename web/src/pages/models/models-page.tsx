@@ -8,9 +8,8 @@ import { Page } from '../../shell/page.tsx'
 import { buttonClass } from '../../ui/button.tsx'
 import { CopyIconButton } from '../../ui/copy.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
-import { useNarrow } from '../../ui/media.ts'
 import { Panel } from '../../ui/panel.tsx'
-import { type Column, Table } from '../../ui/table.tsx'
+import { numbers, Table } from '../../ui/table.tsx'
 import { Calculator } from './calculator.tsx'
 
 /** `/models`, with and without a session. All numbers are those of `/v1/models`. */
@@ -42,54 +41,47 @@ export function ModelsPage() {
   )
 }
 
-type ListProps = { models: readonly Model[]; defaultModel: string | undefined }
-
-function ModelList({ models, defaultModel }: ListProps) {
-  const narrow = useNarrow()
-  if (!narrow) {
-    return <Table label="Models and prices" rows={models} rowKey={({ id }) => id} columns={columnsFor(defaultModel)} />
-  }
+function ModelList({ models, defaultModel }: { models: readonly Model[]; defaultModel: string | undefined }) {
+  const name = (model: Model) => <Name model={model} isDefault={model.id === defaultModel} />
   return (
-    <ul>
-      {models.map((model) => (
-        <li key={model.id} className="flex flex-col gap-2 border-b border-rule px-4 py-3 last:border-b-0">
+    <Table
+      label="Models and prices"
+      rows={models}
+      rowKey={({ id }) => id}
+      columns={[
+        { head: 'Model', cell: name },
+        ...figures,
+        { head: 'Capabilities', cell: (model) => <Capabilities model={model} /> },
+        { head: 'Playground', cell: (model) => <TryIt model={model} /> },
+      ]}
+      item={(model) => (
+        <div className="flex flex-col gap-2">
           <div className="flex items-center justify-between gap-2">
-            <Name model={model} isDefault={model.id === defaultModel} />
+            {name(model)}
             <TryIt model={model} />
           </div>
           <dl className="grid grid-cols-2 gap-x-4 gap-y-1">
-            {columnsFor(defaultModel)
-              .filter(({ right }) => right === true)
-              .map(({ id, head, cell }) => (
-                <div key={id} className="flex justify-between gap-2">
-                  <dt className="text-muted">{head}</dt>
-                  <dd className="num">{cell(model)}</dd>
-                </div>
-              ))}
+            {figures.map(({ head, cell }) => (
+              <div key={head} className="flex justify-between gap-2">
+                <dt className="text-muted">{head}</dt>
+                <dd className="num">{cell(model)}</dd>
+              </div>
+            ))}
           </dl>
           <Capabilities model={model} />
-        </li>
-      ))}
-    </ul>
+        </div>
+      )}
+    />
   )
 }
 
-function columnsFor(defaultModel: string | undefined): readonly Column<Model>[] {
-  return [
-    {
-      id: 'model',
-      head: 'Model',
-      cell: (model) => <Name model={model} isDefault={model.id === defaultModel} />,
-    },
-    { id: 'input', head: 'Input', right: true, cell: ({ pricing }) => formatPerMillion(pricing.prompt) },
-    { id: 'cached', head: 'Cached', right: true, cell: ({ pricing }) => formatPerMillion(pricing.input_cache_read) },
-    { id: 'output', head: 'Output', right: true, cell: ({ pricing }) => formatPerMillion(pricing.completion) },
-    { id: 'context', head: 'Context', right: true, cell: ({ context_length }) => formatCount(context_length) },
-    { id: 'most', head: 'Max output', right: true, cell: ({ max_output_tokens }) => formatCount(max_output_tokens) },
-    { id: 'can', head: 'Capabilities', cell: (model) => <Capabilities model={model} /> },
-    { id: 'try', head: 'Playground', cell: (model) => <TryIt model={model} /> },
-  ]
-}
+const figures = [
+  numbers<Model>('Input', ({ pricing }) => formatPerMillion(pricing.prompt)),
+  numbers<Model>('Cached', ({ pricing }) => formatPerMillion(pricing.input_cache_read)),
+  numbers<Model>('Output', ({ pricing }) => formatPerMillion(pricing.completion)),
+  numbers<Model>('Context', ({ context_length }) => formatCount(context_length)),
+  numbers<Model>('Max output', ({ max_output_tokens }) => formatCount(max_output_tokens)),
+]
 
 function Name({ model: { id }, isDefault }: { model: Model; isDefault: boolean }) {
   return (

@@ -1,6 +1,6 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
-import { type FormEvent, useEffect, useState } from 'react'
+import { useEffect, useState } from 'react'
 import { operatorAccountsQuery } from '../../api/queries.ts'
 import type { OperatorAccount } from '../../api/shapes.ts'
 import { atomic } from '../../money/format.ts'
@@ -8,11 +8,11 @@ import { Sum } from '../../ui/amount.tsx'
 import { Button } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
 import { Segmented, TextField } from '../../ui/field.tsx'
+import { Form } from '../../ui/form.tsx'
 import { ErrorPanel, Skeleton } from '../../ui/loaded.tsx'
-import { useNarrow } from '../../ui/media.ts'
 import { EmptyState, Panel } from '../../ui/panel.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
-import { Table } from '../../ui/table.tsx'
+import { numbers, Table } from '../../ui/table.tsx'
 import { Time } from '../../ui/time.tsx'
 import { OperatorLayout } from './operator-layout.tsx'
 
@@ -70,69 +70,52 @@ function FindForm({ find, kind }: { find: string; kind: Kind }) {
       to: '/operator/accounts',
       search: { ...(text.trim() !== '' && { find: text.trim() }), ...(next === 'wallet' && { kind: next }) } as never,
     })
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    show(kind)
-  }
   return (
-    <form onSubmit={submit} className="flex max-w-3xl flex-wrap items-end gap-2">
+    <Form onSubmit={() => show(kind)} className="flex max-w-3xl flex-wrap items-end gap-2">
       <div className="min-w-48 flex-1">
         <TextField
           label="Account id, address, or beginning of a name"
           maxLength={200}
           value={text}
-          onChange={({ target }) => setText(target.value)}
+          onChange={setText}
         />
       </div>
       <Button type="submit">Search</Button>
       <Segmented label="Kind of account" value={kind} options={kinds} onChange={show} />
-    </form>
+    </Form>
   )
 }
 
+const money = (name: 'available' | 'held' | 'unsettled' | 'spend_30d', head: string) =>
+  numbers<OperatorAccount>(head, (account) => <Sum amount={atomic(account[`${name}_atomic`])} />)
+
 function Accounts({ rows }: { rows: readonly OperatorAccount[] }) {
-  const narrow = useNarrow()
-  if (narrow) {
-    return (
-      <ul>
-        {rows.map((account) => (
-          <li
-            key={account.id}
-            data-testid="operator-account"
-            className="grid grid-cols-[1fr_auto] gap-x-4 gap-y-1 border-b border-rule p-4 last:border-b-0"
-          >
-            <Name account={account} />
-            <Sum amount={atomic(account.available_atomic)} className="text-right" />
-            <span className="text-sm text-muted">
-              <Sum amount={atomic(account.spend_30d_atomic)} /> in 30 days, <Last account={account} />
-            </span>
-            <AccountState account={account} />
-          </li>
-        ))}
-      </ul>
-    )
-  }
-  const money = (name: 'available' | 'held' | 'unsettled' | 'spend_30d', head: string) => ({
-    id: name,
-    head,
-    right: true,
-    cell: (account: OperatorAccount) => <Sum amount={atomic(account[`${name}_atomic`])} />,
-  })
   return (
     <Table
       label="Accounts, newest first"
       rows={rows}
       rowKey={({ id }) => id}
       columns={[
-        { id: 'name', head: 'Account', cell: (account) => <Name account={account} /> },
+        { head: 'Account', cell: (account) => <Name account={account} /> },
         money('available', 'Balance'),
         money('held', 'Held'),
         money('unsettled', 'Unsettled'),
         money('spend_30d', 'Spend'),
-        { id: 'last', head: 'Last request', cell: (account) => <Last account={account} /> },
-        { id: 'created', head: 'Created', cell: ({ created_at }) => <Time at={created_at} show="day" /> },
-        { id: 'state', head: 'Status', cell: (account) => <AccountState account={account} /> },
+        { head: 'Last request', cell: (account) => <Last account={account} /> },
+        { head: 'Created', cell: ({ created_at }) => <Time at={created_at} show="day" /> },
+        { head: 'Status', cell: (account) => <AccountState account={account} /> },
       ]}
+      rowTestId="operator-account"
+      item={(account) => (
+        <div className="grid grid-cols-[1fr_auto] gap-x-4 gap-y-1">
+          <Name account={account} />
+          <Sum amount={atomic(account.available_atomic)} className="text-right" />
+          <span className="text-sm text-muted">
+            <Sum amount={atomic(account.spend_30d_atomic)} /> in 30 days, <Last account={account} />
+          </span>
+          <AccountState account={account} />
+        </div>
+      )}
     />
   )
 }

@@ -7,7 +7,7 @@ import { formatSpan } from '../../ui/format-time.ts'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { type Mark, StateMark } from '../../ui/state-mark.tsx'
-import { Table } from '../../ui/table.tsx'
+import { numbers, Table } from '../../ui/table.tsx'
 import { Time } from '../../ui/time.tsx'
 import { OperatorLayout } from './operator-layout.tsx'
 
@@ -93,6 +93,9 @@ function Parts({ parts }: { parts: OperatorHealth['parts'] }) {
   )
 }
 
+type Queue = OperatorHealth['queues'][number]
+type Node = OperatorHealth['nodes'][number]
+
 function Queues({ queues }: { queues: OperatorHealth['queues'] }) {
   return (
     <Panel title="Queues" testId="queues" flush>
@@ -101,20 +104,12 @@ function Queues({ queues }: { queues: OperatorHealth['queues'] }) {
         rows={queues}
         rowKey={({ name }) => name}
         columns={[
-          { id: 'name', head: 'Queue', cell: ({ name }) => name },
-          { id: 'waiting', head: 'Waiting', right: true, cell: ({ waiting }) => formatCount(waiting) },
-          {
-            id: 'amount',
-            head: 'Amount',
-            right: true,
-            cell: ({ amount_atomic }) => (amount_atomic === null ? '–' : formatAmount(atomic(amount_atomic))),
-          },
-          {
-            id: 'oldest',
-            head: 'Oldest',
-            right: true,
-            cell: ({ oldest_seconds }) => (oldest_seconds === null ? '–' : formatSpan(oldest_seconds * 1000)),
-          },
+          { head: 'Queue', cell: ({ name }) => name },
+          numbers<Queue>('Waiting', ({ waiting }) => formatCount(waiting)),
+          numbers<Queue>('Amount', ({ amount_atomic: amount }) =>
+            amount === null ? '–' : formatAmount(atomic(amount)),
+          ),
+          numbers<Queue>('Oldest', ({ oldest_seconds: age }) => (age === null ? '–' : formatSpan(age * 1000))),
         ]}
       />
     </Panel>
@@ -130,7 +125,6 @@ function Nodes({ nodes }: { nodes: OperatorHealth['nodes'] }) {
         rowKey={({ id }) => id}
         columns={[
           {
-            id: 'id',
             head: 'Node',
             cell: ({ id, this_node }) => (
               <span className="num">
@@ -140,18 +134,13 @@ function Nodes({ nodes }: { nodes: OperatorHealth['nodes'] }) {
             ),
           },
           {
-            id: 'state',
             head: 'State',
             cell: ({ alive }) => <StateMark mark={alive ? 'settled' : 'failed'} word={alive ? 'Alive' : 'Dead'} />,
           },
-          {
-            id: 'lease',
-            head: 'Lease',
-            right: true,
-            cell: ({ lease_seconds: seconds }) =>
-              seconds >= 0 ? `${formatSpan(seconds * 1000)} left` : `ended ${formatSpan(-seconds * 1000)} ago`,
-          },
-          { id: 'started', head: 'Started', right: true, cell: ({ started_at }) => <Time at={started_at} /> },
+          numbers<Node>('Lease', ({ lease_seconds: seconds }) =>
+            seconds >= 0 ? `${formatSpan(seconds * 1000)} left` : `ended ${formatSpan(-seconds * 1000)} ago`,
+          ),
+          numbers<Node>('Started', ({ started_at }) => <Time at={started_at} />),
         ]}
       />
     </Panel>

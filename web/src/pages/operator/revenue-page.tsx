@@ -2,12 +2,12 @@ import { useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { operatorRevenueQuery } from '../../api/queries.ts'
 import type { OperatorRevenue } from '../../api/shapes.ts'
-import { TimeChart } from '../../charts/time-chart.tsx'
-import { atomic, formatAmount, formatAxis, formatCharge, formatCount } from '../../money/format.ts'
+import { DayBars } from '../../charts/day-bars.tsx'
+import { atomic, formatCharge, formatCount } from '../../money/format.ts'
 import { Segmented } from '../../ui/field.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
-import { EmptyState, Panel } from '../../ui/panel.tsx'
-import { Table } from '../../ui/table.tsx'
+import { EmptyState, numeric, Panel } from '../../ui/panel.tsx'
+import { numbers, Table } from '../../ui/table.tsx'
 import { OperatorLayout } from './operator-layout.tsx'
 
 const ranges = [
@@ -37,26 +37,13 @@ export function RevenuePage() {
 
 function Revenue({ revenue }: { revenue: OperatorRevenue }) {
   const { days, models, providers, total, upstream_cost_note } = revenue
-  const today = new Date().toISOString().slice(0, 10)
   return (
     <div className="flex flex-col gap-6">
       <Panel title="Charged by day (UTC)" testId="revenue-chart">
-        <TimeChart
+        <DayBars
           label="Charged by day"
-          kind="bars"
+          days={days.map(({ day, charged_atomic }) => [day, charged_atomic])}
           height={200}
-          granularity="day"
-          buckets={days.map(({ day }) => ({ start: `${day}T00:00:00Z`, partial: day === today }))}
-          series={[
-            {
-              id: 'charged',
-              label: 'Charged',
-              colour: 'var(--series-1)',
-              values: days.map(({ charged_atomic }) => Number(charged_atomic)),
-            },
-          ]}
-          format={(value) => formatAmount(BigInt(Math.round(value)))}
-          formatAxis={(value) => formatAxis(BigInt(Math.round(value)))}
         />
       </Panel>
       <Panel title="By model" testId="revenue-models" flush>
@@ -67,10 +54,7 @@ function Revenue({ revenue }: { revenue: OperatorRevenue }) {
             label="Revenue by model"
             rows={models}
             rowKey={({ model }) => model}
-            columns={[
-              { id: 'model', head: 'Model', cell: ({ model }) => <span className="num">{model}</span> },
-              ...figures,
-            ]}
+            columns={[{ head: 'Model', cell: ({ model }) => numeric(model) }, ...figures]}
             footer={['All models', ...figures.map(({ cell }) => cell(total))]}
           />
         )}
@@ -82,13 +66,9 @@ function Revenue({ revenue }: { revenue: OperatorRevenue }) {
             rows={providers}
             rowKey={({ model, provider }) => `${model} ${provider}`}
             columns={[
-              { id: 'model', head: 'Model', cell: ({ model }) => <span className="num">{model}</span> },
-              {
-                id: 'provider',
-                head: 'Provider',
-                cell: ({ provider }) => provider || <span className="text-muted">none asked</span>,
-              },
-              { id: 'attempts', head: 'Attempts', right: true, cell: ({ attempts }) => formatCount(attempts) },
+              { head: 'Model', cell: ({ model }) => numeric(model) },
+              { head: 'Provider', cell: ({ provider }) => provider || <span className="text-muted">none asked</span> },
+              numbers('Attempts', ({ attempts }: OperatorRevenue['providers'][number]) => formatCount(attempts)),
               ...figures,
             ]}
           />
@@ -103,7 +83,7 @@ function Revenue({ revenue }: { revenue: OperatorRevenue }) {
           label="Revenue by day"
           rows={[...days].reverse()}
           rowKey={({ day }) => day}
-          columns={[{ id: 'day', head: 'Day (UTC)', cell: ({ day }) => day }, ...figures]}
+          columns={[{ head: 'Day (UTC)', cell: ({ day }) => day }, ...figures]}
           footer={['All days', ...figures.map(({ cell }) => cell(total))]}
         />
       </Panel>
@@ -120,14 +100,9 @@ const known = (amount: string | null) =>
   amount === null ? <span className="font-sans text-muted">unknown</span> : formatCharge(atomic(amount))
 
 const figures = [
-  { id: 'requests', head: 'Requests', right: true, cell: ({ requests }: Figures) => formatCount(requests) },
-  { id: 'charged', head: 'Charged', right: true, cell: (row: Figures) => formatCharge(atomic(row.charged_atomic)) },
-  {
-    id: 'search',
-    head: 'Web search',
-    right: true,
-    cell: (row: Figures) => formatCharge(atomic(row.search_atomic)),
-  },
-  { id: 'cost', head: 'Upstream cost', right: true, cell: (row: Figures) => known(row.upstream_cost_atomic) },
-  { id: 'margin', head: 'Margin', right: true, cell: (row: Figures) => known(row.margin_atomic) },
+  numbers('Requests', ({ requests }: Figures) => formatCount(requests)),
+  numbers('Charged', (row: Figures) => formatCharge(atomic(row.charged_atomic))),
+  numbers('Web search', (row: Figures) => formatCharge(atomic(row.search_atomic))),
+  numbers('Upstream cost', (row: Figures) => known(row.upstream_cost_atomic)),
+  numbers('Margin', (row: Figures) => known(row.margin_atomic)),
 ]

@@ -1,9 +1,9 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
-import { type FormEvent, type ReactNode, useState } from 'react'
+import { type ReactNode, useState } from 'react'
 import { call } from '../../api/call.ts'
 import { keysQuery } from '../../api/queries.ts'
-import { hasRole } from '../../api/roles.ts'
+import { hasRole } from '../../api/session.ts'
 import type { KeyWithSecret, Overview, Session } from '../../api/shapes.ts'
 import { useFaucet } from '../../shell/sandbox-bar.tsx'
 import { useChange } from '../../shell/use-change.ts'
@@ -13,6 +13,7 @@ import { Button } from '../../ui/button.tsx'
 import { classNames } from '../../ui/class-names.ts'
 import { CopyableId } from '../../ui/copy.tsx'
 import { TextField } from '../../ui/field.tsx'
+import { Form } from '../../ui/form.tsx'
 import { Icon } from '../../ui/icon.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
@@ -104,7 +105,7 @@ function Fund({ session, funded }: { session: Session; funded: boolean }) {
   }
   return (
     <div className="flex flex-wrap items-center gap-3">
-      <Button variant={funded ? 'secondary' : 'primary'} onClick={() => faucet.mutate()} busy={faucet.isPending}>
+      <Button variant={funded ? 'secondary' : 'primary'} change={faucet}>
         Get 25 test USDC
       </Button>
       <p className="text-muted" role="status">
@@ -117,29 +118,19 @@ function Fund({ session, funded }: { session: Session; funded: boolean }) {
 function CreateKey({ onCreated }: { onCreated: (key: KeyWithSecret) => void }) {
   const [name, setName] = useState('First key')
   const create = useChange(
-    async () => onCreated(await call('createKey', { body: { name: name.trim() } })),
+    async () => onCreated(await call('POST /api/keys', { body: { name: name.trim() } })),
     'Key created.',
   )
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    create.mutate()
-  }
   return (
-    <form onSubmit={submit} className="flex flex-wrap items-end gap-2">
+    <Form onSubmit={create.mutate} className="flex flex-wrap items-end gap-2">
       <div className="w-64">
-        <TextField
-          label="Name"
-          required
-          maxLength={200}
-          value={name}
-          onChange={(event) => setName(event.target.value)}
-        />
+        <TextField label="Name" required maxLength={200} value={name} onChange={setName} />
       </div>
       <Button type="submit" busy={create.isPending} disabled={name.trim() === ''}>
         Create key
       </Button>
       {create.error !== null && <ErrorPanel error={create.error} ifMade={ifKeyMade} />}
-    </form>
+    </Form>
   )
 }
 

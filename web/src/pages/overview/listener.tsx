@@ -2,8 +2,8 @@ import { useMutation } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
 import { ApiError, call } from '../../api/call.ts'
+import { useX402Wallet } from '../../api/session.ts'
 import type { LedgerRequest, Session, StreamEvent } from '../../api/shapes.ts'
-import { useX402Wallet } from '../../api/x402-wallet.ts'
 import { atomic, formatCharge } from '../../money/format.ts'
 import { useLiveEvents } from '../../shell/live.tsx'
 import { firstCall } from '../../snippets/code.ts'
@@ -29,7 +29,7 @@ export function Listener({ session, keyId }: { session: Session; keyId: string |
   const run = useMutation({
     mutationFn: (id: string) => {
       const { body } = firstCall(session, '')
-      return call('createPlaygroundCompletion', {
+      return call('POST /api/playground', {
         body: { key_id: id, ...body, messages: [...body.messages] as never },
       })
     },

@@ -3,9 +3,9 @@ import { Link, useNavigate } from '@tanstack/react-router'
 import { useMemo } from 'react'
 import { modelsQuery, sessionQuery, usageQuery } from '../../api/queries.ts'
 import type { Overview } from '../../api/shapes.ts'
+import { amounts } from '../../charts/day-bars.tsx'
 import { bucketSpan } from '../../charts/scale.ts'
 import { TimeChart } from '../../charts/time-chart.tsx'
-import { formatAmount, formatAxis } from '../../money/format.ts'
 import { Loaded } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { useNow } from '../../ui/time.tsx'
@@ -53,11 +53,10 @@ export function SpendChart({ range }: { range: Overview['range'] }) {
                 buckets={data.buckets}
                 granularity={data.granularity}
                 series={series}
-                format={(value) => formatAmount(BigInt(Math.round(value)))}
+                {...amounts}
                 onPick={(bucket) =>
                   void navigate({ to: '/requests', search: bucketSpan(bucket, data.granularity) as never })
                 }
-                formatAxis={(value) => formatAxis(BigInt(Math.round(value)))}
               />
               <ul className="mt-2 flex flex-wrap gap-x-4 gap-y-1 text-sm text-muted">
                 {series.map(({ id, label, colour }) => (

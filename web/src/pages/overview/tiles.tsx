@@ -120,7 +120,7 @@ function Sparkline({ values }: { values: readonly (number | null)[] }) {
       aria-hidden="true"
       className="shrink-0"
     >
-      <path d={line} fill="none" stroke="var(--muted)" strokeWidth={1.25} strokeLinejoin="round" />
+      <path d={line} fill="none" stroke="var(--color-muted)" strokeWidth={1.25} strokeLinejoin="round" />
     </svg>
   )
 }

@@ -156,7 +156,7 @@ export class ConversationStore {
     id: string,
     { keyId, body, signal }: { readonly keyId: string; readonly body: ChatBody; readonly signal: AbortSignal },
   ): Promise<void> {
-    const response = await request('createPlaygroundCompletion', { body: { key_id: keyId, ...body } }, { signal })
+    const response = await request('POST /api/playground', { body: { key_id: keyId, ...body } }, { signal })
     // For its row in the ledger and for the total.
     const requestId = response.headers.get('x-router-request-id')
     if (requestId !== null)

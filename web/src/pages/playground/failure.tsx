@@ -1,5 +1,5 @@
 import { Link } from '@tanstack/react-router'
-import { useX402Wallet } from '../../api/x402-wallet.ts'
+import { useX402Wallet } from '../../api/session.ts'
 import { formatCount } from '../../money/format.ts'
 import { Button, buttonClass } from '../../ui/button.tsx'
 import { Notice } from '../../ui/panel.tsx'

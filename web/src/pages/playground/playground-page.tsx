@@ -1,16 +1,16 @@
 import { type UseQueryResult, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
-import { type ReactNode, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react'
+import { type ReactNode, useEffect, useLayoutEffect, useMemo, useRef } from 'react'
 import { keysQuery, modelsQuery, sessionQuery } from '../../api/queries.ts'
-import { hasRole } from '../../api/roles.ts'
+import { hasRole } from '../../api/session.ts'
 import type { Key, Model, Session } from '../../api/shapes.ts'
+import { ChangeDialog, DialogButton } from '../../shell/change-dialog.tsx'
 import { Page } from '../../shell/page.tsx'
 import { usePreference } from '../../shell/preferences.ts'
 import type { ChatBody } from '../../snippets/code.ts'
 import { SnippetTabs } from '../../snippets/snippet-tabs.tsx'
 import { Button, buttonClass } from '../../ui/button.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
-import { FormDialog } from '../../ui/form-dialog.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { useNarrow } from '../../ui/media.ts'
 import { EmptyState, Notice, Panel } from '../../ui/panel.tsx'
@@ -236,12 +236,6 @@ type ToolbarProps = {
 }
 
 function Toolbar({ state, actions, session, payingKey, isEmpty }: ToolbarProps) {
-  const [open, setOpen] = useState<'code' | 'clear'>()
-  const close = () => setOpen(undefined)
-  const clear = () => {
-    actions.clear()
-    close()
-  }
   const { conversation, settings, sent } = state
   const { lanes, draft } = conversation
   const running = isRunning(conversation)
@@ -255,24 +249,30 @@ function Toolbar({ state, actions, session, payingKey, isEmpty }: ToolbarProps) 
           Compare
         </Button>
       )}
-      <Button icon="playground" onClick={() => setOpen('code')} disabled={calls.every((call) => call === undefined)}>
+      <DialogButton
+        icon="playground"
+        disabled={calls.every((call) => call === undefined)}
+        dialog={(close) => <CodeDialog calls={calls} isNext={isReady} session={session} onClose={close} />}
+      >
         Code
-      </Button>
-      <Button icon="trash" onClick={() => setOpen('clear')} disabled={isEmpty || running}>
+      </DialogButton>
+      <DialogButton
+        icon="trash"
+        disabled={isEmpty || running}
+        dialog={(close) => (
+          <ChangeDialog
+            title="Clear this conversation?"
+            action="Clear conversation"
+            variant="danger"
+            make={async () => actions.clear()}
+            onClose={close}
+          >
+            The messages are removed from this tab. We do not store them. Settings and the request log stay.
+          </ChangeDialog>
+        )}
+      >
         Clear
-      </Button>
-      {open === 'code' && <CodeDialog calls={calls} isNext={isReady} session={session} onClose={close} />}
-      {open === 'clear' && (
-        <FormDialog
-          title="Clear this conversation?"
-          action="Clear conversation"
-          variant="danger"
-          change={{ mutate: clear, isPending: false, error: null }}
-          onClose={close}
-        >
-          The messages are removed from this tab. We do not store them. Settings and the request log stay.
-        </FormDialog>
-      )}
+      </DialogButton>
     </>
   )
 }

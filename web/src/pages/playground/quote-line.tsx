@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { useEffect, useState } from 'react'
 import { call } from '../../api/call.ts'
-import { useX402Wallet } from '../../api/x402-wallet.ts'
+import { useX402Wallet } from '../../api/session.ts'
 import { atomic, formatCharge, formatCount } from '../../money/format.ts'
 import type { ChatBody } from '../../snippets/code.ts'
 
@@ -24,7 +24,7 @@ export function QuoteLine({ keyId, body, label, onAfford }: Quoted) {
   const asked = useSettled(wanted)
   const { data, error, isPlaceholderData } = useQuery({
     queryKey: ['quote', asked],
-    queryFn: ({ signal }) => call('createPlaygroundQuote', { body: JSON.parse(asked) }, { signal }),
+    queryFn: ({ signal }) => call('POST /api/quote', { body: JSON.parse(asked) }, { signal }),
     retry: false,
     placeholderData: (previous) => previous,
   })

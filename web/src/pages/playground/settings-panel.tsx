@@ -26,7 +26,7 @@ export function SettingsPanel({ settings, conversation: { lanes }, actions, keys
           label={at === 0 ? 'Model' : 'Second model'}
           value={model}
           error={modelProblem(payingKey, model)}
-          onChange={({ target }) => actions.setModel(at, target.value)}
+          onChange={(next) => actions.setModel(at, next)}
         >
           {models.map(({ id }) => (
             <option key={id} value={id} disabled={modelProblem(payingKey, id) !== undefined}>
@@ -62,6 +62,7 @@ function KeyField({
   error: string | undefined
 }) {
   const chosen = keys.find(({ id }) => id === keyId)
+  const options = keys.map(({ id, name }) => [id, name] as const)
   return (
     <SelectField
       label="Pay with key"
@@ -74,15 +75,9 @@ function KeyField({
         )
       }
       error={error}
-      onChange={({ target }) => onKey(target.value)}
-    >
-      {chosen === undefined && <option value="">Choose a key</option>}
-      {keys.map(({ id, name }) => (
-        <option key={id} value={id}>
-          {name}
-        </option>
-      ))}
-    </SelectField>
+      options={chosen === undefined ? [['', 'Choose a key'], ...options] : options}
+      onChange={onKey}
+    />
   )
 }
 
@@ -109,7 +104,7 @@ function Sampling({ settings, actions, problems, lanes, models }: PartProps & { 
           inputMode="numeric"
           value={settings.maxTokens}
           error={problems.maxTokens}
-          onChange={({ target }) => actions.set({ maxTokens: target.value.trim() })}
+          onChange={(text) => actions.set({ maxTokens: text.trim() })}
         />
         <TextField
           label="Temperature"
@@ -118,7 +113,7 @@ function Sampling({ settings, actions, problems, lanes, models }: PartProps & { 
           placeholder="default"
           value={settings.temperature}
           error={problems.temperature}
-          onChange={({ target }) => actions.set({ temperature: target.value.trim() })}
+          onChange={(text) => actions.set({ temperature: text.trim() })}
         />
       </div>
       <p className="-mt-2 text-sm text-muted">Max tokens decides how much is held while the request runs.</p>
@@ -126,57 +121,45 @@ function Sampling({ settings, actions, problems, lanes, models }: PartProps & { 
         <SelectField
           label="Reasoning effort"
           value={settings.effort}
-          onChange={({ target }) => actions.set({ effort: target.value })}
-        >
-          <option value="">Default</option>
-          {efforts.map((effort) => (
-            <option key={effort}>{effort}</option>
-          ))}
-        </SelectField>
+          options={[['', 'Default'], ...efforts.map((effort) => [effort, effort] as const)]}
+          onChange={(effort) => actions.set({ effort })}
+        />
       )}
     </>
   )
 }
 
+const formats = [
+  ['text', 'Text'],
+  ['json_object', 'JSON'],
+  ['json_schema', 'JSON schema'],
+] as const
+
 function Tools({ settings, actions, problems, models, payingKey }: PartProps & { payingKey: Key | undefined }) {
   const canSearch = models.some(({ pricing }) => pricing.web_search !== undefined)
   const hasWeb = payingKey?.web_tools !== false
+  const web = (name: 'search' | 'fetch', label: string, hint?: string) => (
+    <Checkbox
+      label={label}
+      hint={hasWeb ? hint : 'This key does not allow it.'}
+      checked={settings[name] && hasWeb}
+      disabled={!hasWeb}
+      onChange={(on) => actions.set({ [name]: on })}
+    />
+  )
   return (
     <>
       <div>
-        {canSearch && (
-          <Checkbox
-            label="Web search"
-            hint={
-              hasWeb ? 'Each search costs extra. The quote shows the most it can add.' : 'This key does not allow it.'
-            }
-            checked={settings.search && hasWeb}
-            disabled={!hasWeb}
-            onChange={({ target }) => actions.set({ search: target.checked })}
-          />
-        )}
-        <Checkbox
-          label="Web fetch"
-          hint={hasWeb ? undefined : 'This key does not allow it.'}
-          checked={settings.fetch && hasWeb}
-          disabled={!hasWeb}
-          onChange={({ target }) => actions.set({ fetch: target.checked })}
-        />
-        <Checkbox
-          label="Stream the answer"
-          checked={settings.stream}
-          onChange={({ target }) => actions.set({ stream: target.checked })}
-        />
+        {canSearch && web('search', 'Web search', 'Each search costs extra. The quote shows the most it can add.')}
+        {web('fetch', 'Web fetch')}
+        <Checkbox label="Stream the answer" checked={settings.stream} onChange={(stream) => actions.set({ stream })} />
       </div>
       <SelectField
         label="Response format"
         value={settings.format}
-        onChange={({ target }) => actions.set({ format: target.value as Settings['format'] })}
-      >
-        <option value="text">Text</option>
-        <option value="json_object">JSON</option>
-        <option value="json_schema">JSON schema</option>
-      </SelectField>
+        options={formats}
+        onChange={(format) => actions.set({ format })}
+      />
       {settings.format === 'json_schema' && (
         <TextArea
           label="JSON schema"

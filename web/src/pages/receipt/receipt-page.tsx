@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { useParams } from '@tanstack/react-router'
-import { type ReactNode, useState } from 'react'
+import { useState } from 'react'
 import { isPrepaid } from '../../../../src/receipts/payment.ts'
 import type { Receipt } from '../../../../src/receipts/receipt.ts'
 import type { Check, ReceiptCheck } from '../../../../src/receipts/verify-receipt.ts'
@@ -13,7 +13,7 @@ import { CopyableId, shorten } from '../../ui/copy.tsx'
 import { download } from '../../ui/csv.ts'
 import { utc } from '../../ui/format-time.ts'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
-import { Facts, Notice } from '../../ui/panel.tsx'
+import { type Fact, Facts, Notice } from '../../ui/panel.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { Transaction } from '../requests/request-drawer.tsx'
 import { Checks, type Verdict } from './checks.tsx'
@@ -152,7 +152,6 @@ function nameOf({ name, ok, pending }: Check, { payment }: Receipt): string {
 }
 
 function ReceiptFacts({ receipt: { entry, payment } }: { receipt: Receipt }) {
-  const isRequest = entry.kind === 'request'
   return (
     <section className="rounded-md border border-rule bg-surface p-4" aria-label="Receipt">
       <Facts
@@ -162,30 +161,28 @@ function ReceiptFacts({ receipt: { entry, payment } }: { receipt: Receipt }) {
             : ['Charged', <Amount key="amount" value={entry.amount} strong />],
           ['Date', utc(new Date(Number(entry.endedAt)))],
           ['Payer', <CopyableId key="payer" id={entry.payer} label="payer" short />],
-          ...(payment === undefined
-            ? []
-            : [['Payee', <CopyableId key="issuer" id={payment.issuer} label="issuer" short />] as const]),
+          ['Payee', payment && <CopyableId id={payment.issuer} label="issuer" short />],
           ['For', kindWords[entry.kind]],
-          ...(entry.request === ''
-            ? []
-            : [['Request', <CopyableId key="request" id={entry.request} label="request id" short />] as const]),
-          ...(isRequest
-            ? ([
-                ['Model', entry.model],
-                ['Tokens', `${formatCount(entry.promptTokens)} in, ${formatCount(entry.completionTokens)} out`],
-                ['Searches', formatCount(entry.searchCalls)],
-                ['Quoted', <Amount key="quote" value={entry.quote} />],
-                ['From credit', <Amount key="credit" value={entry.fromCredit} />],
-                ['Status', entry.status],
-                ['Received', utc(new Date(Number(entry.createdAt)))],
-              ] as const)
-            : []),
+          ['Request', entry.request !== '' && <CopyableId id={entry.request} label="request id" short />],
+          ...(entry.kind === 'request' ? requestRows(entry) : []),
           ['Number', `Receipt no. ${formatCount(entry.number)} for this payer`],
           ...paymentRows(payment),
         ]}
       />
     </section>
   )
+}
+
+function requestRows(entry: Receipt['entry']): readonly Fact[] {
+  return [
+    ['Model', entry.model],
+    ['Tokens', `${formatCount(entry.promptTokens)} in, ${formatCount(entry.completionTokens)} out`],
+    ['Searches', formatCount(entry.searchCalls)],
+    ['Quoted', <Amount key="quote" value={entry.quote} />],
+    ['From credit', <Amount key="credit" value={entry.fromCredit} />],
+    ['Status', entry.status],
+    ['Received', utc(new Date(Number(entry.createdAt)))],
+  ]
 }
 
 const kindWords: Readonly<Record<Receipt['entry']['kind'], string>> = {
@@ -199,9 +196,7 @@ function Amount({ value, strong = false }: { value: bigint; strong?: boolean }) 
   return <span className={strong ? 'num font-medium' : 'num'}>{formatCharge(value)}</span>
 }
 
-type FactRow = readonly [name: string, value: ReactNode]
-
-function paymentRows(payment: Receipt['payment']): readonly FactRow[] {
+function paymentRows(payment: Receipt['payment']): readonly Fact[] {
   if (payment === undefined) return [['Payment', <StateMark key="payment" mark="pending" word="Not paid yet" />]]
   const { number, first, last, value, batch } = payment
   const together =

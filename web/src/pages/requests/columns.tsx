@@ -1,19 +1,14 @@
 import { Link } from '@tanstack/react-router'
-import type { ReactNode } from 'react'
 import type { LedgerRequest } from '../../api/shapes.ts'
 import { atomic, formatCharge, formatCount } from '../../money/format.ts'
 import { formatMs } from '../../ui/format-time.ts'
 import { Icon } from '../../ui/icon.tsx'
 import { RequestMark } from '../../ui/state-mark.tsx'
+import { type Column, numbers } from '../../ui/table.tsx'
 import { Time } from '../../ui/time.tsx'
 import { detail } from './detail.ts'
 
-export type RequestColumn = {
-  readonly id: string
-  readonly head: string
-  readonly right?: boolean
-  readonly cell: (request: LedgerRequest) => ReactNode
-}
+export type RequestColumn = Column<LedgerRequest> & { readonly id: string }
 
 /** All columns, the least important last: a narrow window cuts those off. The first cannot be hidden: it is the row's link. */
 export const requestColumns: readonly RequestColumn[] = [
@@ -50,28 +45,18 @@ export const requestColumns: readonly RequestColumn[] = [
       </span>
     ),
   },
-  { id: 'charged', head: 'Charged', right: true, cell: (request) => formatCharge(atomic(request.charged_atomic)) },
+  { id: 'charged', ...numbers('Charged', ({ charged_atomic }) => formatCharge(atomic(charged_atomic))) },
   { id: 'model', head: 'Model', cell: ({ model }) => <span className="whitespace-nowrap">{model ?? '–'}</span> },
   { id: 'key', head: 'Key', cell: ({ key }) => <span className="block max-w-36 truncate">{key.name}</span> },
-  { id: 'latency', head: 'Latency', right: true, cell: ({ latency }) => formatMs(latency.total_ms) },
-  { id: 'in', head: 'In', right: true, cell: ({ usage }) => (usage === null ? '–' : formatCount(usage.prompt_tokens)) },
-  {
-    id: 'out',
-    head: 'Out',
-    right: true,
-    cell: ({ usage }) => (usage === null ? '–' : formatCount(usage.completion_tokens)),
-  },
-  {
-    id: 'searches',
-    head: 'Searches',
-    right: true,
-    cell: ({ cost }) => (cost.search_calls === 0 ? '–' : cost.search_calls),
-  },
+  { id: 'latency', ...numbers('Latency', ({ latency }) => formatMs(latency.total_ms)) },
+  { id: 'in', ...numbers('In', ({ usage }) => (usage === null ? '–' : formatCount(usage.prompt_tokens))) },
+  { id: 'out', ...numbers('Out', ({ usage }) => (usage === null ? '–' : formatCount(usage.completion_tokens))) },
+  { id: 'searches', ...numbers('Searches', ({ cost }) => cost.search_calls || '–') },
+  // A refused request may have no quote; showing 0 would look like a price.
   {
     id: 'quote',
-    head: 'Quote',
-    right: true,
-    // A refused request may have no quote; showing 0 would look like a price.
-    cell: ({ status, quote_atomic }) => (status === 'refused' ? '–' : formatCharge(atomic(quote_atomic))),
+    ...numbers('Quote', ({ status, quote_atomic: quote }) =>
+      status === 'refused' ? '–' : formatCharge(atomic(quote)),
+    ),
   },
 ]

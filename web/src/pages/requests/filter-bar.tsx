@@ -1,9 +1,10 @@
 import { useQuery } from '@tanstack/react-query'
-import { type FormEvent, type ReactNode, useEffect, useMemo, useState } from 'react'
+import { type ReactNode, useEffect, useMemo, useState } from 'react'
 import { keysQuery, modelsQuery } from '../../api/queries.ts'
 import type { LedgerRequest } from '../../api/shapes.ts'
 import { Button } from '../../ui/button.tsx'
-import { Checkbox, Segmented, Select, TextField } from '../../ui/field.tsx'
+import { Checkboxes, Segmented, Select, TextField } from '../../ui/field.tsx'
+import { Form } from '../../ui/form.tsx'
 import { Icon } from '../../ui/icon.tsx'
 import { Popover } from '../../ui/menu.tsx'
 import { Time } from '../../ui/time.tsx'
@@ -73,12 +74,8 @@ function useKeyNames(rows: readonly LedgerRequest[]): readonly (readonly [id: st
 function FindBox({ find, onFind }: { find: string; onFind: (find: string) => void }) {
   const [text, setText] = useState(find)
   useEffect(() => setText(find), [find])
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    onFind(text.trim())
-  }
   return (
-    <form onSubmit={submit} className="relative w-full sm:w-72">
+    <Form onSubmit={() => onFind(text.trim())} className="relative w-full sm:w-72">
       <Icon name="search" className="absolute top-2 left-2.5 text-muted" />
       <input
         aria-label="Request id, completion id, receipt id or transaction"
@@ -89,7 +86,7 @@ function FindBox({ find, onFind }: { find: string; onFind: (find: string) => voi
         onBlur={() => text.trim() !== find && onFind(text.trim())}
         className="num h-8 w-full rounded-md border border-edge bg-surface pr-2.5 pl-8"
       />
-    </form>
+    </Form>
   )
 }
 
@@ -115,20 +112,10 @@ function Choices<Value extends string>({
       button={<FilterButton label={label} names={names} />}
     >
       {() => (
-        <fieldset className="max-h-80 overflow-y-auto px-1.5">
-          <legend className="sr-only">{label}</legend>
+        <div className="max-h-80 overflow-y-auto px-1.5">
           {all.length === 0 && <p className="py-1 text-muted">None yet.</p>}
-          {all.map(([value, text]) => (
-            <Checkbox
-              key={value}
-              label={text}
-              checked={chosen.includes(value)}
-              onChange={({ target }) =>
-                onChange(target.checked ? [...chosen, value] : chosen.filter((one) => one !== value))
-              }
-            />
-          ))}
-        </fieldset>
+          <Checkboxes label={label} all={all} value={chosen} onChange={onChange} />
+        </div>
       )}
     </Popover>
   )
@@ -164,16 +151,14 @@ function MoreFilters({ filters, onChange }: Props) {
           <MinCost value={filters.min} onCommit={(min) => set({ min })} />
           <Tristate
             label="Web search"
+            words={['With search', 'Without search']}
             value={filters.search}
-            yes="With search"
-            no="Without search"
             onChange={(search) => set({ search })}
           />
           <Tristate
             label="Answer"
+            words={['Streamed', 'Buffered']}
             value={filters.stream}
-            yes="Streamed"
-            no="Buffered"
             onChange={(stream) => set({ stream })}
           />
         </div>
@@ -197,36 +182,33 @@ function MinCost({ value, onCommit }: { value: string; onCommit: (min: string) =
       mono
       value={text}
       error={isWrong ? 'Enter an amount such as 0.05. The filter is not applied.' : undefined}
-      onChange={(event) => setText(event.target.value)}
+      onChange={setText}
       onBlur={commit}
       onKeyDown={(event) => event.key === 'Enter' && commit()}
     />
   )
 }
 
-function Tristate({
-  label,
-  value,
-  yes,
-  no,
-  onChange,
-}: {
+type TristateProps = {
   label: string
+  words: readonly [yes: string, no: string]
   value: boolean | undefined
-  yes: string
-  no: string
   onChange: (value: boolean | undefined) => void
-}) {
+}
+
+function Tristate({ label, words: [yes, no], value, onChange }: TristateProps) {
+  const options = [
+    ['', `${label}: any`],
+    ['true', yes],
+    ['false', no],
+  ] as const
   return (
     <Select
       aria-label={label}
-      value={value === undefined ? '' : String(value)}
-      onChange={({ target }) => onChange(target.value === '' ? undefined : target.value === 'true')}
-    >
-      <option value="">{label}: any</option>
-      <option value="true">{yes}</option>
-      <option value="false">{no}</option>
-    </Select>
+      value={value === undefined ? '' : value ? 'true' : 'false'}
+      options={options}
+      onChange={(text) => onChange(text === '' ? undefined : text === 'true')}
+    />
   )
 }
 

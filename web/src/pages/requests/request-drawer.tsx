@@ -2,8 +2,8 @@ import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useParams } from '@tanstack/react-router'
 import { useEffect, useId, useRef } from 'react'
 import { keysQuery, requestQuery, sessionQuery } from '../../api/queries.ts'
+import { useX402Wallet } from '../../api/session.ts'
 import type { LedgerRequest, Session } from '../../api/shapes.ts'
-import { useX402Wallet } from '../../api/x402-wallet.ts'
 import { atomic } from '../../money/format.ts'
 import { usePageTitle } from '../../shell/page.tsx'
 import { isBusy } from '../../shell/shortcuts.tsx'
@@ -13,7 +13,7 @@ import { CopyableId, CopyButton, shorten } from '../../ui/copy.tsx'
 import { formatMs } from '../../ui/format-time.ts'
 import { Icon } from '../../ui/icon.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
-import { Facts, Notice } from '../../ui/panel.tsx'
+import { Facts, Notice, numeric } from '../../ui/panel.tsx'
 import { RequestMark, StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
 import { detail } from './detail.ts'
@@ -105,16 +105,14 @@ function Head({ request, session }: { request: LedgerRequest; session: Session |
           ['Key', <KeyLink key="key" request={request} />],
           ['Time', <Time key="time" at={request.created_at} />],
           ['Request', <CopyableId key="id" id={request.id} label="request id" short />],
-          ...(request.receipt === null
-            ? []
-            : [
-                [
-                  'Receipt',
-                  <a key="receipt" href={request.receipt.url} className="link">
-                    Receipt no. {request.receipt.number}
-                  </a>,
-                ] as const,
-              ]),
+          [
+            'Receipt',
+            request.receipt && (
+              <a href={request.receipt.url} className="link">
+                Receipt no. {request.receipt.number}
+              </a>
+            ),
+          ],
           [
             'Answer',
             `${request.stream ? 'streamed' : 'buffered'}${request.finish_reason === null ? '' : `, ended by ${request.finish_reason}`}`,
@@ -232,24 +230,16 @@ function Settlement({ request, session }: { request: LedgerRequest; session: Ses
       <Facts
         rows={[
           ['State', <StateMark key="state" mark={mark} word={words} />],
-          ...(together === undefined ? [] : [['Payment', together] as const]),
-          ...(settlement.batch === null
-            ? []
-            : [
-                [
-                  'Batch',
-                  <span key="batch" className="num">
-                    {settlement.batch}
-                  </span>,
-                ] as const,
-              ]),
-          ...(settlement.batch_position === null || settlement.batch_size === null
-            ? []
-            : [['Position', `payment ${settlement.batch_position} of ${settlement.batch_size} in the batch`] as const]),
-          ...(settlement.tx_hash === null
-            ? []
-            : [['Transaction', <Transaction key="tx" hash={settlement.tx_hash} explorer={explorer} />] as const]),
-          ...(settlement.reason === null ? [] : [['Reason', settlement.reason] as const]),
+          ['Payment', together],
+          ['Batch', settlement.batch && numeric(settlement.batch)],
+          [
+            'Position',
+            settlement.batch_position !== null &&
+              settlement.batch_size !== null &&
+              `payment ${settlement.batch_position} of ${settlement.batch_size} in the batch`,
+          ],
+          ['Transaction', settlement.tx_hash && <Transaction hash={settlement.tx_hash} explorer={explorer} />],
+          ['Reason', settlement.reason],
         ]}
       />
     </section>

@@ -18,7 +18,7 @@ import { isBusy } from '../../shell/shortcuts.tsx'
 import { firstCall } from '../../snippets/code.ts'
 import { SnippetTabs } from '../../snippets/snippet-tabs.tsx'
 import { AnchorButton, Button } from '../../ui/button.tsx'
-import { Checkbox } from '../../ui/field.tsx'
+import { Checkboxes } from '../../ui/field.tsx'
 import { Icon } from '../../ui/icon.tsx'
 import { ErrorPanel, Skeleton } from '../../ui/loaded.tsx'
 import { useNarrow } from '../../ui/media.ts'
@@ -252,6 +252,7 @@ function useColumns() {
   const [stored, setStored] = usePreference('requests.hidden', 'searches,quote')
   const hidden = stored.split(',')
   const columns = requestColumns.filter(({ id }) => id === 'time' || !hidden.includes(id))
+  const choices = requestColumns.slice(1).map(({ id, head }) => [id, head] as const)
   const chooser = (
     <Popover
       label="Columns"
@@ -264,19 +265,13 @@ function useColumns() {
       }
     >
       {() => (
-        <fieldset className="px-1.5">
-          <legend className="sr-only">Columns</legend>
-          {requestColumns.slice(1).map(({ id, head }) => (
-            <Checkbox
-              key={id}
-              label={head}
-              checked={!hidden.includes(id)}
-              onChange={({ target }) =>
-                setStored((target.checked ? hidden.filter((one) => one !== id) : [...hidden, id]).join(','))
-              }
-            />
-          ))}
-        </fieldset>
+        <Checkboxes
+          label="Columns"
+          className="px-1.5"
+          all={choices}
+          value={columns.map(({ id }) => id)}
+          onChange={(shown) => setStored(choices.flatMap(([id]) => (shown.includes(id) ? [] : id)).join(','))}
+        />
       )}
     </Popover>
   )
@@ -284,7 +279,7 @@ function useColumns() {
 }
 
 function ExportMenu({ filter }: { filter: ReturnType<typeof toQuery> }) {
-  const link = (format: 'csv' | 'ndjson') => addressOf('listRequests', { query: { ...filter, format } })
+  const link = (format: 'csv' | 'ndjson') => addressOf('GET /api/requests', { query: { ...filter, format } })
   return (
     <>
       <AnchorButton icon="download" href={link('csv')} download="requests.csv" data-testid="export-csv">

@@ -1,12 +1,13 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
-import { type FormEvent, useEffect, useState } from 'react'
+import { useEffect, useState } from 'react'
 import { call } from '../../api/call.ts'
 import { alertEmailQuery, alertRulesQuery } from '../../api/queries.ts'
 import type { AlertEmail, AlertRule } from '../../api/shapes.ts'
 import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
 import { Checkbox, TextField } from '../../ui/field.tsx'
+import { Form } from '../../ui/form.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { type RuleForm, ruleBody, ruleFormOf, ruleProblem, ruleWords } from './alert-terms.ts'
@@ -27,9 +28,7 @@ export function AlertsPanel() {
       <Loaded query={rules} skeleton={<Skeleton lines={6} />}>
         {({ data }) => <Rules rules={data} />}
       </Loaded>
-      <Loaded query={email} skeleton={<Skeleton />}>
-        {(data) => <Email email={data} />}
-      </Loaded>
+      <Loaded query={email}>{(data) => <Email email={data} />}</Loaded>
     </Panel>
   )
 }
@@ -44,19 +43,18 @@ function Rules({ rules }: { rules: readonly AlertRule[] }) {
   const save = useChange(async () => {
     for (const rule of rules) {
       const body = ruleBody(rule, formOf(rule))
-      if (body !== undefined) await call('setAlertRule', { parameters: { kind: rule.kind }, body })
+      if (body !== undefined) await call('PUT /api/alerts/rules/{kind}', { parameters: { kind: rule.kind }, body })
     }
     await client.invalidateQueries({ queryKey: alertRulesQuery.queryKey })
     // Input since then is not saved yet.
     setEdits((latest) => Object.fromEntries(Object.entries(latest).filter(([kind, form]) => form !== edits[kind])))
   }, 'Saved.')
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
+  const submit = () => {
     setTried(true)
     if (rules.every((rule) => problemOf(rule) === undefined)) save.mutate()
   }
   return (
-    <form onSubmit={submit} noValidate className="flex flex-col gap-3">
+    <Form onSubmit={submit} className="flex flex-col gap-3">
       {rules.map((rule) => {
         const { kind, unit } = rule
         const form = formOf(rule)
@@ -65,21 +63,16 @@ function Rules({ rules }: { rules: readonly AlertRule[] }) {
         return (
           <fieldset key={kind} className="grid min-w-0 grid-cols-1 items-end gap-x-4 sm:grid-cols-[1fr_160px]">
             <legend className="sr-only">{label}</legend>
-            <Checkbox
-              label={label}
-              checked={form.enabled}
-              onChange={({ target }) => change({ enabled: target.checked })}
-            />
+            <Checkbox label={label} checked={form.enabled} onChange={(enabled) => change({ enabled })} />
             {unit !== 'none' && (
               <TextField
                 label="Threshold"
-                mono
-                inputMode="decimal"
+                amount
                 suffix={suffix}
                 disabled={!form.enabled}
                 value={form.threshold}
                 error={tried ? problemOf(rule) : undefined}
-                onChange={({ target }) => change({ threshold: target.value.trim() })}
+                onChange={(threshold) => change({ threshold })}
               />
             )}
           </fieldset>
@@ -91,24 +84,20 @@ function Rules({ rules }: { rules: readonly AlertRule[] }) {
         </Button>
       </div>
       {save.error !== null && <ErrorPanel error={save.error} />}
-    </form>
+    </Form>
   )
 }
 
 function Email({ email }: { email: AlertEmail }) {
   const [address, setAddress] = useState('')
-  const set = useChange(() => call('setAlertEmail', { body: { address } }), 'Link sent.')
-  const remove = useChange(() => call('removeAlertEmail'), 'Address removed.')
+  const set = useChange(() => call('PUT /api/alerts/email', { body: { address } }), 'Link sent.')
+  const remove = useChange(() => call('DELETE /api/alerts/email'), 'Address removed.')
   const verify = useChange(
-    (token: string) => call('verifyAlertEmail', { body: { token } }),
+    (token: string) => call('POST /api/alerts/email/verify', { body: { token } }),
     'Address confirmed. Alerts are mailed to it.',
   )
   useVerifyLink(verify.mutate)
   const error = set.error ?? remove.error ?? verify.error
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    set.mutate()
-  }
   if (!email.available && email.address === null) return null
   return (
     <section className="mt-4 border-t border-rule pt-3" data-testid="alert-email">
@@ -120,13 +109,13 @@ function Email({ email }: { email: AlertEmail }) {
               {email.verified_at === null ? 'Open the link that we sent to it.' : 'gets alerts'}
             </span>
           </span>
-          <Button small variant="quiet" onClick={() => remove.mutate()} busy={remove.isPending}>
+          <Button small variant="quiet" change={remove}>
             Remove<span className="sr-only"> {email.address}</span>
           </Button>
         </p>
       )}
       {email.available && email.address === null && (
-        <form onSubmit={submit} className="flex items-end gap-2">
+        <Form onSubmit={set.mutate} noValidate={false} className="flex items-end gap-2">
           <div className="flex-1">
             <TextField
               label="E-mail for alerts"
@@ -134,13 +123,13 @@ function Email({ email }: { email: AlertEmail }) {
               autoComplete="email"
               required
               value={address}
-              onChange={({ target }) => setAddress(target.value.trim())}
+              onChange={(text) => setAddress(text.trim())}
             />
           </div>
           <Button type="submit" disabled={address === ''} busy={set.isPending}>
             Send link
           </Button>
-        </form>
+        </Form>
       )}
       {error !== null && <ErrorPanel error={error} />}
     </section>

@@ -1,21 +1,15 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
-import { useState } from 'react'
 import { call, showAccount } from '../../api/call.ts'
 import { balanceQuery } from '../../api/queries.ts'
 import type { Account, Session } from '../../api/shapes.ts'
 import { atomic, formatExact } from '../../money/format.ts'
-import { useChange } from '../../shell/use-change.ts'
-import { Button } from '../../ui/button.tsx'
-import { TextField } from '../../ui/field.tsx'
-import { FormDialog } from '../../ui/form-dialog.tsx'
+import { ChangeDialog, DialogButton } from '../../shell/change-dialog.tsx'
 import { Panel } from '../../ui/panel.tsx'
-import { isSameName } from '../../ui/same-name.ts'
 import { forgetConversations } from '../playground/kept-conversations.ts'
 
 /** The last panel: what closing does, what stays, and what must be done before. */
 export function CloseAccount({ session, account }: { session: Session; account: Account }) {
-  const [open, setOpen] = useState(false)
   return (
     <Panel title="Close account" testId="close-account">
       {session.session?.method === 'local' ? (
@@ -30,10 +24,13 @@ export function CloseAccount({ session, account }: { session: Session; account: 
             of members who have no other account. The ledger keeps every request and receipt.
           </p>
           <MoneyLeft isWalletAccount={account.x402_wallet !== null} />
-          <Button variant="danger" className="mt-3" onClick={() => setOpen(true)}>
+          <DialogButton
+            variant="danger"
+            className="mt-3"
+            dialog={(close) => <CloseDialog account={account} onClose={close} />}
+          >
             Close account
-          </Button>
-          {open && <CloseDialog account={account} onClose={() => setOpen(false)} />}
+          </DialogButton>
         </>
       )}
     </Panel>
@@ -64,24 +61,24 @@ function MoneyLeft({ isWalletAccount }: { isWalletAccount: boolean }) {
 }
 
 function CloseDialog({ account, onClose }: { account: Account; onClose: () => void }) {
-  const [typed, setTyped] = useState('')
   const client = useQueryClient()
   const navigate = useNavigate()
-  const close = useChange(async () => {
-    await call('closeAccount')
+  const close = async () => {
+    await call('DELETE /api/account')
     // Nothing of the account is left in this page either.
     forgetConversations()
     showAccount(undefined)
     client.clear()
     await navigate({ to: '/login', search: { closed: '1' } as never })
-  }, 'The account is closed.')
+  }
   return (
-    <FormDialog
+    <ChangeDialog
       title={`Close ${account.name}`}
       action="Close permanently"
       variant="danger"
-      change={close}
-      disabled={!isSameName(typed, account.name)}
+      make={close}
+      said="The account is closed."
+      typed={{ label: 'Type the account’s name', name: account.name }}
       onClose={onClose}
     >
       <p>
@@ -91,11 +88,6 @@ function CloseDialog({ account, onClose }: { account: Account; onClose: () => vo
           ? 'Money sent to its deposit address later is still credited to the closed account; contact the operator to get access.'
           : 'The wallet can no longer pay over x402 here.'}
       </p>
-      <TextField
-        label={`Type the account’s name, ${account.name}`}
-        value={typed}
-        onChange={({ target }) => setTyped(target.value)}
-      />
-    </FormDialog>
+    </ChangeDialog>
   )
 }

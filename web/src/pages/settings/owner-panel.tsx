@@ -1,5 +1,5 @@
 import { useQuery } from '@tanstack/react-query'
-import { type FormEvent, useState } from 'react'
+import { useState } from 'react'
 import { call } from '../../api/call.ts'
 import { balanceQuery } from '../../api/queries.ts'
 import type { Account, Session } from '../../api/shapes.ts'
@@ -8,6 +8,7 @@ import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
 import { TextField } from '../../ui/field.tsx'
+import { Form } from '../../ui/form.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
@@ -25,7 +26,7 @@ export function OwnerPanel({ session, account }: { session: Session; account: Ac
   const [tried, setTried] = useState(false)
   const needsProof = useNeedsProof(session, account)
   const change = useChange(
-    async (means: Means) => call('setOwner', { body: { address, ...(await proofBy(means, account, address)) } }),
+    async (means: Means) => call('PUT /api/owner', { body: { address, ...(await proofBy(means, account, address)) } }),
     'Owner address saved.',
   )
   if (account.x402_wallet !== null) {
@@ -60,13 +61,9 @@ export function OwnerPanel({ session, account }: { session: Session; account: Ac
           </>
         )}
       </p>
-      <form
-        onSubmit={(event: FormEvent) => {
-          event.preventDefault()
-          // Enter confirms as the first button does.
-          save(needsProof && canUsePasskey(session, account) ? 'passkey' : 'nothing')
-        }}
-        noValidate
+      <Form
+        // Enter confirms as the first button does.
+        onSubmit={() => save(needsProof && canUsePasskey(session, account) ? 'passkey' : 'nothing')}
         className="flex flex-col gap-3"
       >
         <TextField
@@ -75,7 +72,7 @@ export function OwnerPanel({ session, account }: { session: Session; account: Ac
           value={address}
           error={tried && !valid ? 'Enter an address: 0x followed by 40 hexadecimal digits.' : undefined}
           hint={hintFor(account, needsProof)}
-          onChange={({ target }) => setAddress(target.value.trim())}
+          onChange={(text) => setAddress(text.trim())}
         />
         {needsProof ? (
           <ProofButtons session={session} account={account} busy={change.isPending} onChoose={save} />
@@ -86,7 +83,7 @@ export function OwnerPanel({ session, account }: { session: Session; account: Ac
             </Button>
           </div>
         )}
-      </form>
+      </Form>
       {change.error !== null && <ErrorPanel error={change.error} />}
     </Panel>
   )

@@ -1,10 +1,7 @@
 import { type ReactNode, useState } from 'react'
-import type { Input } from '../../api/routes.ts'
-import type { Account, Session } from '../../api/shapes.ts'
-import { useChange } from '../../shell/use-change.ts'
-import { Button } from '../../ui/button.tsx'
+import type { Account, Input, Session } from '../../api/shapes.ts'
+import { ConfirmButton } from '../../shell/change-dialog.tsx'
 import { Segmented } from '../../ui/field.tsx'
-import { FormDialog } from '../../ui/form-dialog.tsx'
 import { useWallets } from '../../wallet/wallet.ts'
 import { confirmRemovalWithPasskey, passkeysWork } from '../sign-in/passkey.ts'
 import { confirmRemovalWithWallet } from '../sign-in/wallet.ts'
@@ -18,25 +15,13 @@ type Props = {
   what: 'passkey' | 'wallet'
   /** Whether the removal needs a confirmation by a passkey or wallet. */
   established: boolean
-  remove: (body: Input<'removePasskey'>['body']) => Promise<unknown>
+  remove: (body: Input<'DELETE /api/passkeys/{id}'>['body']) => Promise<unknown>
   children: ReactNode
 }
 
 /** Asks first: a removal cannot be undone. What is added again counts as new. */
-export function RemoveButton({ name, what, ...props }: Props) {
-  const [isAsking, setIsAsking] = useState(false)
-  return (
-    <>
-      <Button small variant="quiet" onClick={() => setIsAsking(true)}>
-        Remove<span className="sr-only"> {name}</span>
-      </Button>
-      {isAsking && <RemoveDialog {...props} name={name} what={what} onClose={() => setIsAsking(false)} />}
-    </>
-  )
-}
-
-function RemoveDialog(props: Props & { onClose: () => void }) {
-  const { session, account, id, what, established, remove, children, onClose } = props
+export function RemoveButton(props: Props) {
+  const { session, account, id, name, what, established, remove, children } = props
   const wallets = useWallets()
   const means: (readonly [string, string])[] = [
     ...(account.passkeys.length > 0 && passkeysWork(session) ? [['passkey', 'Passkey'] as const] : []),
@@ -50,16 +35,15 @@ function RemoveDialog(props: Props & { onClose: () => void }) {
     if (wallet === undefined) return { proof: await confirmRemovalWithPasskey(id) }
     return { proof: await confirmRemovalWithWallet(wallet, account, id) }
   }
-  const change = useChange(
-    async () => {
-      await remove(await prove())
-      onClose()
-    },
-    `${what === 'passkey' ? 'Passkey' : 'Wallet'} removed.`,
-  )
-  const title = `Remove ${what}`
   return (
-    <FormDialog title={title} action={title} variant="danger" change={change} onClose={onClose}>
+    <ConfirmButton
+      label="Remove"
+      name={name}
+      title={`Remove ${what}`}
+      action={`Remove ${what}`}
+      make={async () => remove(await prove())}
+      said={`${what === 'passkey' ? 'Passkey' : 'Wallet'} removed.`}
+    >
       {children}
       {established && (
         <div className="mt-3 flex flex-col gap-2">
@@ -70,6 +54,6 @@ function RemoveDialog(props: Props & { onClose: () => void }) {
           {by !== undefined && <Segmented label="Confirm with" value={by} options={means} onChange={choose} />}
         </div>
       )}
-    </FormDialog>
+    </ConfirmButton>
   )
 }

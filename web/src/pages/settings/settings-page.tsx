@@ -1,26 +1,32 @@
-import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { type FormEvent, type ReactNode, useState } from 'react'
+import { useInfiniteQuery, useQuery, useQueryClient } from '@tanstack/react-query'
+import { type ReactNode, useState } from 'react'
 import { call } from '../../api/call.ts'
-import { sessionQuery, sessionsQuery } from '../../api/queries.ts'
-import { hasRole } from '../../api/roles.ts'
+import { accountLogQuery, sessionQuery, sessionsQuery } from '../../api/queries.ts'
+import { hasRole } from '../../api/session.ts'
 import type { Account, Session } from '../../api/shapes.ts'
+import { DialogButton } from '../../shell/change-dialog.tsx'
 import { Page } from '../../shell/page.tsx'
 import { type Theme, useShortcutsEnabled, useTheme } from '../../shell/preferences.ts'
+import { Item, ResourcePanel } from '../../shell/resource-panel.tsx'
 import { useScrollToHash } from '../../shell/scroll-to-hash.ts'
 import { settingsSections } from '../../shell/settings-sections.ts'
 import { useChange } from '../../shell/use-change.ts'
 import { AnchorButton, Button } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
+import { Dialog } from '../../ui/dialog.tsx'
 import { Checkbox, Segmented, TextField } from '../../ui/field.tsx'
+import { Form } from '../../ui/form.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
+import { useWallets, type Wallet } from '../../wallet/wallet.ts'
+import { WalletButton } from '../../wallet/wallet-button.tsx'
 import { addPasskey, passkeysWork } from '../sign-in/passkey.ts'
-import { AddWallet } from './add-wallet.tsx'
+import { prepareMessage, sign } from '../sign-in/wallet.ts'
 import { AlertsPanel } from './alerts-panel.tsx'
 import { browserName } from './browser-name.ts'
 import { CloseAccount } from './close-account.tsx'
-import { LogPanel } from './log-panel.tsx'
+import { logSentence } from './log-sentence.ts'
 import { ManagementKeysPanel } from './management-keys-panel.tsx'
 import { MembersPanel } from './members-panel.tsx'
 import { OwnerPanel } from './owner-panel.tsx'
@@ -61,7 +67,7 @@ function sectionOf(id: (typeof settingsSections)[number][0], session: Session, a
     alerts: <AlertsPanel />,
     webhooks: <WebhooksPanel />,
     members: <MembersPanel session={session} />,
-    log: <LogPanel />,
+    log: <Log />,
     'management-keys': <ManagementKeysPanel />,
     sessions: <Sessions />,
     data: <Data />,
@@ -76,14 +82,14 @@ function Profile({ session, account }: { session: Session; account: Account }) {
         label="Your name, for other members"
         action="your name"
         known={session.person?.name ?? ''}
-        rename={(name) => call('updatePerson', { body: { name } })}
+        rename={(name) => call('PATCH /api/person', { body: { name } })}
       />
       <div className="mt-3">
         <NameForm
           label="Account name"
           disabled={!hasRole(session, 'admin')}
           known={account.name}
-          rename={(name) => call('updateAccount', { body: { name } })}
+          rename={(name) => call('PATCH /api/account', { body: { name } })}
         />
       </div>
       <p className="mt-3 flex flex-wrap items-center gap-x-2 text-sm text-muted">
@@ -112,27 +118,16 @@ function NameForm({ label, action, known, disabled = false, rename }: NameFormPr
     await client.invalidateQueries({ queryKey: sessionQuery.queryKey })
     setEdited(undefined)
   }, 'Saved.')
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    save.mutate()
-  }
   return (
-    <form onSubmit={submit} className="flex items-end gap-2">
+    <Form onSubmit={save.mutate} className="flex items-end gap-2">
       <div className="flex-1">
-        <TextField
-          label={label}
-          required
-          maxLength={200}
-          disabled={disabled}
-          value={name}
-          onChange={({ target }) => setEdited(target.value)}
-        />
+        <TextField label={label} required maxLength={200} disabled={disabled} value={name} onChange={setEdited} />
         {save.error !== null && <ErrorPanel error={save.error} />}
       </div>
       <Button type="submit" disabled={name.trim() === '' || name.trim() === known} busy={save.isPending}>
         Save{action !== undefined && <span className="sr-only"> {action}</span>}
       </Button>
-    </form>
+    </Form>
   )
 }
 
@@ -159,7 +154,7 @@ function Appearance() {
           label="Single-key shortcuts"
           hint="j, k, ? and g with a letter. Ctrl K always works."
           checked={shortcuts}
-          onChange={({ target }) => setShortcuts(target.checked)}
+          onChange={setShortcuts}
         />
       </div>
     </Panel>
@@ -173,7 +168,7 @@ function Passkeys({ session, account }: { session: Session; account: Account }) 
       title="Passkeys"
       actions={
         passkeysWork(session) && (
-          <Button small icon="plus" onClick={() => add.mutate()} busy={add.isPending}>
+          <Button small icon="plus" change={add}>
             Add passkey
           </Button>
         )
@@ -184,24 +179,29 @@ function Passkeys({ session, account }: { session: Session; account: Account }) 
       )}
       <ul className="flex flex-col gap-2">
         {account.passkeys.map(({ id, name, added_at, established }) => (
-          <li key={id} className="flex items-center justify-between gap-4">
-            <span>
-              {name}{' '}
-              <span className="text-sm text-muted">
-                since <Time at={added_at} show="day" />
-              </span>
-            </span>
-            <RemoveButton
-              {...{ session, account, id, name, established }}
-              what="passkey"
-              remove={(proof) => call('removePasskey', { parameters: { id }, body: proof })}
-            >
-              <p>
-                You can no longer sign in with {name}, added <Time at={added_at} />. A new passkey can confirm a
-                withdrawal address only after a waiting period.
-              </p>
-            </RemoveButton>
-          </li>
+          <Item
+            key={id}
+            name={
+              <>
+                {name}{' '}
+                <span className="text-sm text-muted">
+                  since <Time at={added_at} show="day" />
+                </span>
+              </>
+            }
+            actions={
+              <RemoveButton
+                {...{ session, account, id, name, established }}
+                what="passkey"
+                remove={(body) => call('DELETE /api/passkeys/{id}', { parameters: { id }, body })}
+              >
+                <p>
+                  You can no longer sign in with {name}, added <Time at={added_at} />. A new passkey can confirm a
+                  withdrawal address only after a waiting period.
+                </p>
+              </RemoveButton>
+            }
+          />
         ))}
       </ul>
       {add.error !== null && <ErrorPanel error={add.error} />}
@@ -211,77 +211,140 @@ function Passkeys({ session, account }: { session: Session; account: Account }) 
 
 function Wallets({ session, account }: { session: Session; account: Account }) {
   return (
-    <Panel title="Wallets" actions={<AddWallet />}>
+    <Panel
+      title="Wallets"
+      actions={
+        <DialogButton small icon="plus" dialog={(close) => <AddWalletDialog onClose={close} />}>
+          Add wallet
+        </DialogButton>
+      }
+    >
       {account.wallets.length === 0 && (
         <p className="text-muted">No wallets. You can sign in with a wallet and withdraw to it.</p>
       )}
       <ul className="flex flex-col gap-2">
         {account.wallets.map(({ address, established }) => (
-          <li key={address} className="flex items-center justify-between gap-4">
-            <CopyableId id={address} label="address" short />
-            <RemoveButton
-              {...{ session, account, established }}
-              id={address}
-              name={address}
-              what="wallet"
-              remove={(proof) => call('removeWallet', { parameters: { address }, body: proof })}
-            >
-              <p>
-                You can no longer sign in with <span className="num">{address}</span>. If you add it again, it can
-                confirm a withdrawal address only after a waiting period.
-              </p>
-            </RemoveButton>
-          </li>
+          <Item
+            key={address}
+            name={<CopyableId id={address} label="address" short />}
+            actions={
+              <RemoveButton
+                {...{ session, account, established }}
+                id={address}
+                name={address}
+                what="wallet"
+                remove={(body) => call('DELETE /api/wallets/{address}', { parameters: { address }, body })}
+              >
+                <p>
+                  You can no longer sign in with <span className="num">{address}</span>. If you add it again, it can
+                  confirm a withdrawal address only after a waiting period.
+                </p>
+              </RemoveButton>
+            }
+          />
         ))}
       </ul>
     </Panel>
   )
 }
 
+/** Use another wallet of this browser, added by the same signature that signs in. */
+function AddWalletDialog({ onClose }: { onClose: () => void }) {
+  const wallets = useWallets()
+  const add = useChange(async (wallet: Wallet) => {
+    const message = await prepareMessage(wallet)
+    await call('POST /api/wallets', { body: { message: message.text, signature: await sign(wallet, message) } })
+    onClose()
+  }, 'Wallet added.')
+  return (
+    <Dialog title="Add a wallet" onClose={onClose}>
+      <div className="flex flex-col gap-3">
+        {wallets.length === 0 && <p className="text-muted">No wallet found in this browser.</p>}
+        {wallets.map((wallet) => (
+          <WalletButton key={wallet.id} wallet={wallet} onClick={() => add.mutate(wallet)} busy={add.isPending} />
+        ))}
+        {add.error !== null && <ErrorPanel error={add.error} />}
+      </div>
+    </Dialog>
+  )
+}
+
 const methods = { wallet: 'Wallet', passkey: 'Passkey', link: 'Link', local: 'Local developer' }
 
 function Sessions() {
-  const sessions = useQuery(sessionsQuery)
-  const end = useChange((id: string) => call('endSession', { parameters: { id } }), 'Session ended.')
-  const endOthers = useChange(() => call('endOtherSessions'), 'All other sessions ended.')
+  const end = useChange((id: string) => call('DELETE /api/sessions/{id}', { parameters: { id } }), 'Session ended.')
+  const endOthers = useChange(() => call('DELETE /api/sessions'), 'All other sessions ended.')
   const error = end.error ?? endOthers.error
   return (
-    <Panel
+    <ResourcePanel
       title="Sessions"
-      actions={
-        <Button small onClick={() => endOthers.mutate()} busy={endOthers.isPending}>
+      query={useQuery(sessionsQuery)}
+      actions={() => (
+        <Button small change={endOthers}>
           End other sessions
         </Button>
-      }
+      )}
+      item={({ id, current, method, browser, last_used_at, expires_at }) => (
+        <Item
+          key={id}
+          name={
+            <>
+              {methods[method]}
+              {current && <span className="text-accent"> · this session</span>}
+            </>
+          }
+          notes={[
+            <span key="browser" className="block truncate" title={browser ?? undefined}>
+              {browserName(browser)}
+            </span>,
+            <>
+              Last used <Time at={last_used_at} show="age" />, ends <Time at={expires_at} />
+            </>,
+          ]}
+          actions={
+            !current && (
+              <Button small variant="quiet" onClick={() => end.mutate(id)} busy={end.isPending}>
+                End
+              </Button>
+            )
+          }
+        />
+      )}
     >
-      <Loaded query={sessions} skeleton={<Skeleton />}>
-        {({ data }) => (
-          <ul className="flex flex-col gap-3">
-            {data.map(({ id, current, method, browser, last_used_at, expires_at }) => (
-              <li key={id} className="flex items-start justify-between gap-4">
-                <span className="min-w-0">
-                  <span className="block truncate">
-                    {methods[method]}
-                    {current && <span className="text-accent"> · this session</span>}
-                  </span>
-                  <span className="block truncate text-sm text-muted" title={browser ?? undefined}>
-                    {browserName(browser)}
-                  </span>
+      {error !== null && <ErrorPanel error={error} />}
+    </ResourcePanel>
+  )
+}
+
+/** The account log, newest first. */
+function Log() {
+  const log = useInfiniteQuery(accountLogQuery)
+  return (
+    <Panel title="Account log" testId="account-log">
+      <Loaded query={log} skeleton={<Skeleton lines={6} />}>
+        {({ pages }) => (
+          <ol className="flex flex-col gap-2">
+            {pages
+              .flatMap(({ data }) => data)
+              .map((entry) => (
+                <li key={entry.id} data-testid="log-entry">
+                  <span className="block break-words">{logSentence(entry)}</span>
                   <span className="block text-sm text-muted">
-                    Last used <Time at={last_used_at} show="age" />, ends <Time at={expires_at} />
+                    <Time at={entry.created_at} />
+                    {entry.network !== null && ` · ${entry.network}`}
+                    {entry.method !== null && ` · ${entry.method}`}
                   </span>
-                </span>
-                {!current && (
-                  <Button small variant="quiet" onClick={() => end.mutate(id)} busy={end.isPending}>
-                    End
-                  </Button>
-                )}
-              </li>
-            ))}
-          </ul>
+                </li>
+              ))}
+          </ol>
         )}
       </Loaded>
-      {error !== null && <ErrorPanel error={error} />}
+      {log.hasNextPage && (
+        <Button small className="mt-3" onClick={() => log.fetchNextPage()} busy={log.isFetchingNextPage}>
+          Show older
+        </Button>
+      )}
+      <p className="mt-3 text-sm text-muted">Kept for 400 days. GET /api/log has the same entries.</p>
     </Panel>
   )
 }

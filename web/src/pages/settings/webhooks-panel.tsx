@@ -3,17 +3,17 @@ import { useState } from 'react'
 import { call } from '../../api/call.ts'
 import { webhookDeliveriesQuery, webhooksQuery } from '../../api/queries.ts'
 import type { Webhook, WebhookDelivery } from '../../api/shapes.ts'
+import { ChangeDialog, ConfirmButton, DialogButton } from '../../shell/change-dialog.tsx'
+import { ResourcePanel } from '../../shell/resource-panel.tsx'
 import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
-import { Checkbox, SelectField, TextField } from '../../ui/field.tsx'
-import { FormDialog } from '../../ui/form-dialog.tsx'
-import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
-import { Panel } from '../../ui/panel.tsx'
-import { ShownOnceDialog } from '../../ui/shown-once-dialog.tsx'
+import { Checkboxes, SelectField, TextField } from '../../ui/field.tsx'
+import { useForm } from '../../ui/form.tsx'
+import { ErrorPanel, Loaded } from '../../ui/loaded.tsx'
 import { type Mark, StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
-import { overlaps } from '../keys/key-terms.ts'
+import { type Overlap, overlaps } from '../keys/key-terms.ts'
 
 type EventType = Webhook['types'][number]
 
@@ -41,7 +41,7 @@ const typeWords: Readonly<Record<EventType, string>> = {
   'alert.fired': 'An alert fired',
   'alert.resolved': 'An alert was resolved',
 }
-const allTypes = Object.keys(typeWords) as EventType[]
+const allTypes = Object.entries(typeWords) as [EventType, string][]
 const usualTypes: readonly EventType[] = [
   'deposit.credited',
   'payment.failed',
@@ -59,46 +59,32 @@ const disabledWords: Readonly<Record<NonNullable<Webhook['disabled_reason']>, st
 
 /** Webhook endpoints of the account and their deliveries. */
 export function WebhooksPanel() {
-  const webhooks = useQuery(webhooksQuery)
-  const [isAdding, setIsAdding] = useState(false)
-  const [secret, setSecret] = useState<string>()
   return (
-    <Panel
+    <ResourcePanel
       title="Webhooks"
       testId="webhooks"
-      actions={
-        <Button small icon="plus" onClick={() => setIsAdding(true)}>
-          Add endpoint
-        </Button>
+      about={
+        <>
+          Signed events for your server:{' '}
+          <a href="/docs/webhooks" className="link">
+            what is sent, and how to verify it
+          </a>
+          .
+        </>
       }
-    >
-      <p className="mb-3 text-sm text-muted">
-        Signed events for your server:{' '}
-        <a href="/docs/webhooks" className="link">
-          what is sent, and how to verify it
-        </a>
-        .
-      </p>
-      <Loaded query={webhooks} skeleton={<Skeleton />}>
-        {({ data }) => (
-          <ul className="flex flex-col gap-4">
-            {data.map((webhook) => (
-              <Endpoint key={webhook.id} webhook={webhook} onSecret={setSecret} />
-            ))}
-          </ul>
-        )}
-      </Loaded>
-      {isAdding && <AddDialog onClose={() => setIsAdding(false)} onSecret={setSecret} />}
-      {secret !== undefined && (
-        <ShownOnceDialog
-          title="Signing secret"
-          lead="Your server verifies messages with this secret. Copy it now: it is not shown again."
-          value={secret}
-          whenLost="You would have to rotate the secret to get a new one."
-          onClose={() => setSecret(undefined)}
-        />
+      query={useQuery(webhooksQuery)}
+      actions={(show) => (
+        <DialogButton small icon="plus" dialog={(close) => <AddDialog onClose={close} onSecret={show} />}>
+          Add endpoint
+        </DialogButton>
       )}
-    </Panel>
+      item={(webhook, show) => <Endpoint key={webhook.id} webhook={webhook} onSecret={show} />}
+      secret={{
+        title: 'Signing secret',
+        lead: 'Your server verifies messages with this secret. Copy it now: it is not shown again.',
+        whenLost: 'You would have to rotate the secret to get a new one.',
+      }}
+    />
   )
 }
 
@@ -106,19 +92,16 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
   const { id, url, status, disabled_reason: reason, failing_since: failingSince } = webhook
   const parameters = { id }
   const [showsLog, setShowsLog] = useState(false)
-  const [asked, setAsked] = useState<'rotate' | 'remove'>()
-  const close = () => setAsked(undefined)
   const test = useChange(async () => {
-    await call('testWebhook', { parameters })
+    await call('POST /api/webhooks/{id}/test', { parameters })
     setShowsLog(true)
   }, 'Test event sent.')
-  const toggle = useChange((enabled: boolean) => call('updateWebhook', { parameters, body: { enabled } }), 'Saved.')
-  const remove = useChange(async () => {
-    await call('removeWebhook', { parameters })
-    close()
-  }, 'Webhook removed.')
-  const error = test.error ?? toggle.error
   const isEnabled = status === 'enabled'
+  const toggle = useChange(
+    () => call('PATCH /api/webhooks/{id}', { parameters, body: { enabled: !isEnabled } }),
+    'Saved.',
+  )
+  const error = test.error ?? toggle.error
   return (
     <li className="min-w-0">
       <span className="num block break-all">{url}</span>
@@ -136,30 +119,35 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
           Deliveries
         </Button>
         {isEnabled && (
-          <Button small onClick={() => test.mutate()} busy={test.isPending}>
+          <Button small change={test}>
             Send test
           </Button>
         )}
-        <Button small variant="quiet" onClick={() => setAsked('rotate')}>
+        <DialogButton
+          small
+          variant="quiet"
+          dialog={(close) => <RotateSecretDialog webhook={webhook} onClose={close} onSecret={onSecret} />}
+        >
           Rotate secret
-        </Button>
-        <Button small variant="quiet" onClick={() => toggle.mutate(!isEnabled)} busy={toggle.isPending}>
+        </DialogButton>
+        <Button small variant="quiet" change={toggle}>
           {isEnabled ? 'Disable' : 'Enable'}
         </Button>
-        <Button small variant="quiet" onClick={() => setAsked('remove')}>
-          Remove<span className="sr-only"> {url}</span>
-        </Button>
-      </span>
-      {error !== null && <ErrorPanel error={error} />}
-      {asked === 'rotate' && <RotateSecretDialog webhook={webhook} onClose={close} onSecret={onSecret} />}
-      {asked === 'remove' && (
-        <FormDialog title="Remove webhook" action="Remove webhook" variant="danger" change={remove} onClose={close}>
+        <ConfirmButton
+          label="Remove"
+          name={url}
+          title="Remove webhook"
+          action="Remove webhook"
+          make={() => call('DELETE /api/webhooks/{id}', { parameters })}
+          said="Webhook removed."
+        >
           <p>
             No more events are sent to <span className="num">{url}</span>. Its secret and its list of deliveries are
             deleted, and events that wait to be sent are lost. To stop only for a while, disable it instead.
           </p>
-        </FormDialog>
-      )}
+        </ConfirmButton>
+      </span>
+      {error !== null && <ErrorPanel error={error} />}
       {showsLog && <DeliveriesDialog webhook={webhook} onClose={() => setShowsLog(false)} />}
     </li>
   )
@@ -168,17 +156,15 @@ function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: 
 type RotateProps = { webhook: Webhook; onClose: () => void; onSecret: (secret: string) => void }
 
 function RotateSecretDialog({ webhook: { id, url }, onClose, onSecret }: RotateProps) {
-  const [overlap, setOverlap] = useState('86400')
-  const rotate = useChange(async () => {
-    const made = await call('rotateWebhook', { parameters: { id }, body: { overlap_seconds: Number(overlap) } })
-    onClose()
-    onSecret(made.secret)
-  }, 'Secret rotated.')
+  const { fields, field } = useForm<{ overlap: Overlap }>({ overlap: '86400' })
+  const body = { overlap_seconds: Number(fields.overlap) }
   return (
-    <FormDialog
+    <ChangeDialog
       title="Rotate secret"
       action="Rotate secret"
-      change={rotate}
+      make={() => call('POST /api/webhooks/{id}/rotate', { parameters: { id }, body })}
+      said="Secret rotated."
+      onMade={({ secret }) => onSecret(secret)}
       onClose={onClose}
       ifMade="The secret may have been rotated, but the new one cannot be shown any more. Rotate it again to get a new secret."
     >
@@ -186,59 +172,32 @@ function RotateSecretDialog({ webhook: { id, url }, onClose, onSecret }: RotateP
         <span className="num">{url}</span> gets a new secret, shown once. Until old secrets end, messages are signed
         with them too.
       </p>
-      <SelectField label="Old secret ends" value={overlap} onChange={({ target }) => setOverlap(target.value)}>
-        {overlaps.map(([value, words]) => (
-          <option key={value} value={value}>
-            {value === '0' ? 'Immediately, with all older ones' : words}
-          </option>
-        ))}
-      </SelectField>
-    </FormDialog>
+      <SelectField
+        label="Old secret ends"
+        options={[['0', 'Immediately, with all older ones'], ...overlaps.slice(1)]}
+        {...field('overlap')}
+      />
+    </ChangeDialog>
   )
 }
 
 function AddDialog({ onClose, onSecret }: { onClose: () => void; onSecret: (secret: string) => void }) {
-  const [url, setUrl] = useState('')
-  const [types, setTypes] = useState<readonly EventType[]>(usualTypes)
-  const add = useChange(async () => {
-    const made = await call('createWebhook', { body: { url: url.trim(), types: [...types] } })
-    onClose()
-    onSecret(made.secret)
-  }, 'Webhook added.')
+  const { fields, field } = useForm<{ url: string; types: readonly EventType[] }>({ url: '', types: usualTypes })
+  const body = { url: fields.url.trim(), types: [...fields.types] }
   return (
-    <FormDialog
+    <ChangeDialog
       title="Add a webhook endpoint"
       action="Add endpoint"
-      change={add}
-      disabled={url.trim() === '' || types.length === 0}
+      make={() => call('POST /api/webhooks', { body })}
+      said="Webhook added."
+      onMade={({ secret }) => onSecret(secret)}
+      disabled={body.url === '' || body.types.length === 0}
       onClose={onClose}
       ifMade="The endpoint may have been added, but its secret cannot be shown any more. If it is in the list, rotate its secret to get one."
     >
-      <TextField
-        label="Address"
-        mono
-        placeholder="https://example.com/penny-events"
-        value={url}
-        onChange={({ target }) => setUrl(target.value)}
-      />
-      <fieldset>
-        <legend className="font-medium">Events</legend>
-        {allTypes.map((type) => (
-          <Checkbox
-            key={type}
-            label={
-              <>
-                {typeWords[type]} <code className="text-sm text-muted">{type}</code>
-              </>
-            }
-            checked={types.includes(type)}
-            onChange={({ target }) =>
-              setTypes(target.checked ? [...types, type] : types.filter((other) => other !== type))
-            }
-          />
-        ))}
-      </fieldset>
-    </FormDialog>
+      <TextField label="Address" mono placeholder="https://example.com/penny-events" {...field('url')} />
+      <Checkboxes legend="Events" all={allTypes} hasCodes {...field('types')} />
+    </ChangeDialog>
   )
 }
 
@@ -249,11 +208,10 @@ const stateMarks: Readonly<Record<WebhookDelivery['state'], readonly [Mark, stri
 }
 
 function DeliveriesDialog({ webhook, onClose }: { webhook: Webhook; onClose: () => void }) {
-  const deliveries = useQuery(webhookDeliveriesQuery(webhook.id))
   return (
     <Dialog title="Deliveries" wide onClose={onClose}>
       <p className="num mb-3 text-sm break-all text-muted">{webhook.url}</p>
-      <Loaded query={deliveries} skeleton={<Skeleton lines={4} />}>
+      <Loaded query={useQuery(webhookDeliveriesQuery(webhook.id))}>
         {({ data }) =>
           data.length === 0 ? (
             <p className="text-muted">Nothing was sent yet.</p>
@@ -273,7 +231,8 @@ function DeliveriesDialog({ webhook, onClose }: { webhook: Webhook; onClose: () 
 function DeliveryEntry({ webhook, delivery }: { webhook: Webhook; delivery: WebhookDelivery }) {
   const [mark, word] = stateMarks[delivery.state]
   const resend = useChange(
-    () => call('resendWebhookDelivery', { parameters: { id: webhook.id, event: delivery.id } }),
+    () =>
+      call('POST /api/webhooks/{id}/deliveries/{event}/resend', { parameters: { id: webhook.id, event: delivery.id } }),
     'Sent again.',
   )
   return (
@@ -283,7 +242,7 @@ function DeliveryEntry({ webhook, delivery }: { webhook: Webhook; delivery: Webh
           <StateMark mark={mark} word={word} /> {delivery.type} <Time at={delivery.created_at} show="age" />
         </span>
         {webhook.status === 'enabled' && (
-          <Button small variant="quiet" onClick={() => resend.mutate()} busy={resend.isPending}>
+          <Button small variant="quiet" change={resend}>
             Send again
           </Button>
         )}

@@ -1,16 +1,15 @@
 import { type CallOptions, call } from '../../api/call.ts'
-import type { Answer } from '../../api/routes.ts'
-import type { Account, Session } from '../../api/shapes.ts'
+import type { Account, Answer, Session } from '../../api/shapes.ts'
 
 export function passkeysWork(session: Session): boolean {
   return session.sign_in.rp_id !== null && typeof window.PublicKeyCredential === 'function'
 }
 
 export async function signInWithPasskey(invitation?: string): Promise<Session> {
-  const { options } = await call('createPasskeyOptions', { body: { purpose: 'sign_in' } })
+  const { options } = await call('POST /api/auth/passkey/options', { body: { purpose: 'sign_in' } })
   const publicKey = PublicKeyCredential.parseRequestOptionsFromJSON(options as never)
   const credential = await answered(navigator.credentials.get({ publicKey }))
-  return call('signInWithPasskey', {
+  return call('POST /api/auth/passkey/verify', {
     body: { credential: credential.toJSON() as never, ...(invitation !== undefined && { invitation }) },
   })
 }
@@ -29,11 +28,11 @@ export function addPasskey(): Promise<Session> {
 }
 
 async function registerPasskey(options: CallOptions = {}, invitation?: string): Promise<Session> {
-  const creation = await call('createPasskeyOptions', { body: { purpose: 'register' } }, options)
+  const creation = await call('POST /api/auth/passkey/options', { body: { purpose: 'register' } }, options)
   const publicKey = PublicKeyCredential.parseCreationOptionsFromJSON(creation.options as never)
   const credential = await answered(navigator.credentials.create({ publicKey }))
   const body = { credential: credential.toJSON() as never, ...(invitation !== undefined && { invitation }) }
-  return call('registerPasskey', { body }, options)
+  return call('POST /api/auth/passkey/register', { body }, options)
 }
 
 /**
@@ -47,15 +46,15 @@ export async function confirmOwner(session: Session, account: Account, address: 
 }
 
 export async function confirmOwnerWithPasskey(address: string) {
-  return confirmWithPasskey(await call('createOwnerChallenge', { body: { address } }))
+  return confirmWithPasskey(await call('POST /api/owner/challenge', { body: { address } }))
 }
 
 /** `id`: of a wallet or passkey. */
 export async function confirmRemovalWithPasskey(id: string) {
-  return confirmWithPasskey(await call('createRemovalChallenge', { body: { remove: id } }))
+  return confirmWithPasskey(await call('POST /api/removal-challenge', { body: { remove: id } }))
 }
 
-async function confirmWithPasskey({ options }: Answer<'createOwnerChallenge'>) {
+async function confirmWithPasskey({ options }: Answer<'POST /api/owner/challenge'>) {
   const publicKey = PublicKeyCredential.parseRequestOptionsFromJSON(options as never)
   const credential = await answered(navigator.credentials.get({ publicKey }))
   return { credential: credential.toJSON() as never }

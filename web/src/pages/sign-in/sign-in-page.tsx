@@ -76,12 +76,16 @@ function JoinAs({
   const join = useMutation({
     // Refused when another person has signed in in another window.
     mutationFn: () =>
-      call('acceptInvitation', { body: { token: invitation } }, { headers: { 'x-router-person': session.person!.id } }),
+      call(
+        'POST /api/auth/invitation/accept',
+        { body: { token: invitation } },
+        { headers: { 'x-router-person': session.person!.id } },
+      ),
     // Reload: nothing of the previous account may stay on the page.
     onSuccess: () => window.location.assign('/'),
   })
   const leave = useMutation({
-    mutationFn: () => call('signOut'),
+    mutationFn: () => call('POST /api/auth/logout'),
     onSuccess: async () => {
       forgetConversations()
       showAccount(undefined)
@@ -94,10 +98,10 @@ function JoinAs({
     <div className="mx-auto flex w-full max-w-sm flex-1 flex-col justify-center gap-6 pb-16">
       <h1 className="text-2xl tracking-tight">Join an account</h1>
       <InvitationNotice invitation={invitation} />
-      <Button variant="primary" className="h-10" onClick={() => join.mutate()} busy={join.isPending}>
+      <Button variant="primary" className="h-10" change={join}>
         <span className="truncate">Join as {session.person?.name}</span>
       </Button>
-      <Button variant="quiet" onClick={() => leave.mutate()} busy={leave.isPending}>
+      <Button variant="quiet" change={leave}>
         Sign out to join as another person
       </Button>
       {error !== null && <ErrorPanel error={error} />}
@@ -110,7 +114,7 @@ function LinkSignIn() {
   const client = useQueryClient()
   const [token] = useState(() => new URLSearchParams(window.location.hash.slice(1)).get('token'))
   const { mutate, error, isPending } = useMutation({
-    mutationFn: (given: string) => call('signInWithLink', { body: { token: given } }, { isOfShownAccount: false }),
+    mutationFn: (given: string) => call('POST /api/auth/link', { body: { token: given } }, { isOfShownAccount: false }),
     onSuccess: (entered) => setSession(client, entered),
   })
   useEffect(() => {

@@ -68,7 +68,7 @@ type WaysProps = {
 
 /** Every way in that this browser and this installation have. */
 export function WaysIn({ session, ways, invitation, onSignedIn }: WaysProps) {
-  const local = useMutation({ mutationFn: () => call('signInLocally'), onSuccess: onSignedIn })
+  const local = useMutation({ mutationFn: () => call('POST /api/auth/local'), onSuccess: onSignedIn })
   const passkey = useMutation({
     mutationFn: (how: 'sign_in' | 'register') =>
       how === 'sign_in' ? signInWithPasskey(invitation) : openWithPasskey(invitation),
@@ -86,7 +86,7 @@ export function WaysIn({ session, ways, invitation, onSignedIn }: WaysProps) {
     <div className="flex flex-col gap-4">
       {(ways?.local ?? session.sign_in.local) && invitation === undefined && (
         <div className="flex flex-col gap-1">
-          <Button variant="primary" className="h-10" onClick={() => local.mutate()} busy={local.isPending}>
+          <Button variant="primary" className="h-10" change={local}>
             Continue as local developer
           </Button>
           <p className="text-sm text-muted">Sandbox only, from this machine only. No wallet or password needed.</p>

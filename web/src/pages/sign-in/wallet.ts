@@ -1,6 +1,5 @@
 import { ApiError, call } from '../../api/call.ts'
-import type { Answer } from '../../api/routes.ts'
-import type { Account, Session } from '../../api/shapes.ts'
+import type { Account, Answer, Session } from '../../api/shapes.ts'
 import { askWallet, connectWallet, type Wallet, WalletError } from '../../wallet/wallet.ts'
 
 export type SignInMessage = { readonly address: string; readonly text: string; readonly preparedMs: number }
@@ -16,7 +15,7 @@ export async function prepareMessage(wallet: Wallet): Promise<SignInMessage> {
 
 async function prepareFor(address: string): Promise<SignInMessage> {
   const preparedMs = Date.now()
-  const { message } = await call('createNonce', { body: { address } })
+  const { message } = await call('POST /api/auth/nonce', { body: { address } })
   // A text that names another site must never be signed here.
   if (!message.startsWith(`${window.location.host} wants you to sign in`))
     throw new WalletError(`The text to sign does not name ${window.location.host}. Nothing was signed.`)
@@ -26,14 +25,14 @@ async function prepareFor(address: string): Promise<SignInMessage> {
 /** Has a wallet of the account sign where its withdrawals go. */
 export async function confirmOwnerWithWallet(wallet: Wallet, account: Account, owner: string) {
   return confirmWithWallet(wallet, account, owner, (address) =>
-    call('createOwnerChallenge', { body: { address: owner, wallet: address } }),
+    call('POST /api/owner/challenge', { body: { address: owner, wallet: address } }),
   )
 }
 
 /** Has a wallet of the account sign that this wallet or passkey is removed. */
 export async function confirmRemovalWithWallet(wallet: Wallet, account: Account, id: string) {
   return confirmWithWallet(wallet, account, id, (address) =>
-    call('createRemovalChallenge', { body: { remove: id, wallet: address } }),
+    call('POST /api/removal-challenge', { body: { remove: id, wallet: address } }),
   )
 }
 
@@ -41,7 +40,7 @@ async function confirmWithWallet(
   wallet: Wallet,
   account: Account,
   named: string,
-  challengeFor: (address: string) => Promise<Answer<'createOwnerChallenge'>>,
+  challengeFor: (address: string) => Promise<Answer<'POST /api/owner/challenge'>>,
 ) {
   const address = await connectWallet(wallet)
   if (!account.wallets.some((own) => own.address.toLowerCase() === address.toLowerCase()))
@@ -63,7 +62,7 @@ export async function sign(wallet: Wallet, { address, text }: Omit<SignInMessage
 /** Signs in. A text that has become too old is renewed, also when that happens while the wallet asks: then it asks once more. */
 export async function signInWithWallet(wallet: Wallet, prepared: SignInMessage, invitation?: string): Promise<Session> {
   const submit = async (message: SignInMessage) =>
-    call('signInWithWallet', {
+    call('POST /api/auth/wallet', {
       body: {
         message: message.text,
         signature: await sign(wallet, message),

@@ -1,14 +1,14 @@
 import type { Standing } from '../../api/queries.ts'
-import type { Answer } from '../../api/routes.ts'
+import type { Answer } from '../../api/shapes.ts'
 import { share, slotsOf } from './slots.ts'
 
-export type Slot = Omit<Answer<'getStatus'>['history'][number], 'start'>
+export type Slot = Omit<Answer<'GET /api/status'>['history'][number], 'start'>
 
 const colours: Readonly<Record<Standing | 'gap', string>> = {
-  working: 'var(--accent)',
-  failing: 'var(--error)',
-  unused: 'var(--rule)',
-  off: 'var(--rule)',
+  working: 'var(--color-accent)',
+  failing: 'var(--color-error)',
+  unused: 'var(--color-rule)',
+  off: 'var(--color-rule)',
   gap: 'transparent',
 }
 
@@ -19,7 +19,7 @@ export function HistoryStrip({
   read,
 }: {
   name: string
-  history: Answer<'getStatus'>['history']
+  history: Answer<'GET /api/status'>['history']
   read: (slot: Slot) => Standing
 }) {
   const slots = slotsOf(history, read, Date.now())

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { readinessQuery, type Standing, solvencyQuery, statusQuery } from '../../api/queries.ts'
-import type { Answer } from '../../api/routes.ts'
+import type { Answer } from '../../api/shapes.ts'
 import { usePageTitle } from '../../shell/page.tsx'
 import { formatMs } from '../../ui/format-time.ts'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
@@ -9,7 +9,7 @@ import { StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
 import { HistoryStrip, type Slot } from './history-strip.tsx'
 
-type Status = Answer<'getStatus'>
+type Status = Answer<'GET /api/status'>
 
 /** Whether the service works, now and over the last day, and whether the chain holds what the ledger owes. Public. */
 export function StatusPage() {

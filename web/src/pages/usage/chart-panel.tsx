@@ -115,7 +115,7 @@ function ChartTable({
         rows={rows}
         rowKey={({ start }) => start}
         columns={[
-          { id: 'time', head: 'Time', cell: ({ start }) => bucketName(start, usage.granularity) },
+          { head: 'Time', cell: ({ start }) => bucketName(start, usage.granularity) },
           ...series.map((one) => ({
             id: one.id,
             head: one.label,

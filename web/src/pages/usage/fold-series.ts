@@ -13,7 +13,7 @@ type Measure<Point> = (point: Point) => number
 export const statusColours: Readonly<Record<string, string>> = {
   succeeded: 'var(--series-1)',
   cancelled: otherColour,
-  failed: 'var(--error)',
+  failed: 'var(--color-error)',
   refused: 'var(--series-3)',
 }
 

@@ -3,15 +3,8 @@ import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useMemo, useState } from 'react'
 import { modelsQuery, sessionQuery, usageQuery } from '../../api/queries.ts'
 import type { Measures, Usage } from '../../api/shapes.ts'
-import {
-  atomic,
-  formatAmount,
-  formatAxis,
-  formatCharge,
-  formatCompact,
-  formatCount,
-  formatPercent,
-} from '../../money/format.ts'
+import { amounts } from '../../charts/day-bars.tsx'
+import { atomic, formatCharge, formatCompact, formatCount, formatPercent } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { useScrollToHash } from '../../shell/scroll-to-hash.ts'
 import { Button } from '../../ui/button.tsx'
@@ -22,7 +15,7 @@ import { Icon } from '../../ui/icon.tsx'
 import { Loaded } from '../../ui/loaded.tsx'
 import { Popover } from '../../ui/menu.tsx'
 import { Panel } from '../../ui/panel.tsx'
-import { Table } from '../../ui/table.tsx'
+import { numbers, Table } from '../../ui/table.tsx'
 import { useNow } from '../../ui/time.tsx'
 import { ChartPanel } from './chart-panel.tsx'
 import { colouredGroups, foldSeries, spendOf, statusColours } from './fold-series.ts'
@@ -72,14 +65,9 @@ export function UsagePage() {
             aria-label="Group"
             className="w-auto!"
             value={group}
-            onChange={({ target }) => set(range, target.value as Group)}
-          >
-            {groups.map(([value, words]) => (
-              <option key={value} value={value}>
-                {words}
-              </option>
-            ))}
-          </Select>
+            options={groups}
+            onChange={(next) => set(range, next)}
+          />
         </>
       }
     >
@@ -94,8 +82,6 @@ export function UsagePage() {
   )
 }
 
-const money = (value: number) => formatAmount(BigInt(Math.round(value)))
-const moneyAxis = (value: number) => formatAxis(BigInt(Math.round(value)))
 const whole = (value: number) => formatCount(Math.round(value))
 
 const requestsOf = ({ requests }: Measures) => requests
@@ -112,15 +98,7 @@ function GroupedCharts({ usage }: { usage: Usage }) {
   const requests = foldSeries(usage.series, countOf, coloured, colours)
   return (
     <>
-      <ChartPanel
-        id="spend"
-        title="Spend"
-        kind="bars"
-        usage={usage}
-        series={spend}
-        format={money}
-        formatAxis={moneyAxis}
-      />
+      <ChartPanel id="spend" title="Spend" kind="bars" usage={usage} series={spend} {...amounts} />
       <div className="grid grid-cols-1 items-start gap-6 lg:grid-cols-2">
         <ChartPanel id="requests" title="Requests" kind="bars" usage={usage} series={requests} format={whole} />
         <ChartPanel
@@ -149,7 +127,7 @@ function tokenSeries({ buckets }: Usage) {
     .map(([id, label, measure], at) => ({
       id,
       label,
-      colour: `color-mix(in oklab, var(--ink) ${[75, 50, 30, 15][at]}%, var(--surface))`,
+      colour: `color-mix(in oklab, var(--color-ink) ${[75, 50, 30, 15][at]}%, var(--color-surface))`,
       values: buckets.map(({ total }) => measure(total)),
     }))
     .filter(({ values }) => values.some((value) => value > 0))
@@ -221,6 +199,15 @@ function refundRatio({ quote_atomic, spend_atomic }: Measures): number | null {
   return quote === 0 ? null : Math.max(0, (quote - Number(spend_atomic)) / quote)
 }
 
+const sums = [
+  numbers('Requests', ({ total }: { total: Measures }) => formatCount(total.requests)),
+  numbers('Refused', ({ total }: { total: Measures }) => formatCount(total.refused)),
+  numbers('Tokens in', ({ total }: { total: Measures }) => formatCount(total.prompt_tokens)),
+  numbers('Tokens out', ({ total }: { total: Measures }) => formatCount(total.completion_tokens)),
+  numbers('Searches', ({ total }: { total: Measures }) => formatCount(total.search_calls)),
+  numbers('Spend', ({ total }: { total: Measures }) => formatCharge(atomic(total.spend_atomic))),
+]
+
 /** The sums behind the charts. Its last line is the ledger's sum of the range, to the atomic unit. */
 function Breakdown({ usage, group }: { usage: Usage; group: Group }) {
   const { total } = usage
@@ -257,34 +244,8 @@ function Breakdown({ usage, group }: { usage: Usage; group: Group }) {
           label="Totals for this range"
           rows={rows}
           rowKey={(row) => row.group}
-          columns={[
-            { id: 'label', head: heads[group], cell: ({ label }) => label || 'None' },
-            { id: 'requests', head: 'Requests', right: true, cell: ({ total: one }) => formatCount(one.requests) },
-            { id: 'refused', head: 'Refused', right: true, cell: ({ total: one }) => formatCount(one.refused) },
-            { id: 'in', head: 'Tokens in', right: true, cell: ({ total: one }) => formatCount(one.prompt_tokens) },
-            {
-              id: 'out',
-              head: 'Tokens out',
-              right: true,
-              cell: ({ total: one }) => formatCount(one.completion_tokens),
-            },
-            { id: 'searches', head: 'Searches', right: true, cell: ({ total: one }) => formatCount(one.search_calls) },
-            {
-              id: 'spend',
-              head: 'Spend',
-              right: true,
-              cell: ({ total: one }) => formatCharge(atomic(one.spend_atomic)),
-            },
-          ]}
-          footer={[
-            'Total',
-            formatCount(total.requests),
-            formatCount(total.refused),
-            formatCount(total.prompt_tokens),
-            formatCount(total.completion_tokens),
-            formatCount(total.search_calls),
-            formatCharge(atomic(total.spend_atomic)),
-          ]}
+          columns={[{ head: heads[group], cell: ({ label }) => label || 'None' }, ...sums]}
+          footer={['Total', ...sums.map(({ cell }) => cell({ total }))]}
         />
       </Panel>
     </div>
@@ -326,7 +287,7 @@ function DayFields({ range, onChange }: RangeProps) {
         type="date"
         max={typed.to}
         value={typed.from}
-        onChange={({ target }) => change({ ...typed, from: target.value })}
+        onChange={(from) => change({ ...typed, from })}
       />
       <TextField
         label="To (inclusive)"
@@ -334,7 +295,7 @@ function DayFields({ range, onChange }: RangeProps) {
         min={typed.from}
         max={today}
         value={typed.to}
-        onChange={({ target }) => change({ ...typed, to: target.value })}
+        onChange={(to) => change({ ...typed, to })}
       />
     </div>
   )
