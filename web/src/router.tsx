@@ -7,11 +7,13 @@ import {
   lazyRouteComponent,
   Outlet,
 } from '@tanstack/react-router'
+import type { ReactNode } from 'react'
 import { sessionQuery } from './api/queries.ts'
 import { NotFoundPage } from './pages/not-found.tsx'
 import { AppShell } from './shell/app-shell.tsx'
-import { PageError } from './shell/page-error.tsx'
 import { PublicShell } from './shell/public-shell.tsx'
+import { Button } from './ui/button.tsx'
+import { Notice } from './ui/panel.tsx'
 
 // Addresses are written plainly (`?status=failed,refused`), so that people can read, keep and send them. Each page turns its
 // part of the address into its own types.
@@ -31,112 +33,41 @@ function OperatorShell() {
   return session === undefined || session.operator ? <AppShell /> : <NotFoundPage />
 }
 
-/** A page of the parent at the path; `component` is loaded when it is first opened. */
-const page = <Parent extends AnyRoute, Path extends string>(
+type Load = () => Promise<Record<string, () => ReactNode>>
+
+/** The page at a path below the parent: what the file exports by this name, loaded when it is first opened. */
+const page = <Parent extends AnyRoute, Path extends string, Name extends string>(
   parent: Parent,
   path: Path,
-  component: ReturnType<typeof lazyRouteComponent>,
-) => createRoute({ getParentRoute: () => parent, path, component })
+  load: () => Promise<Readonly<Record<Name, () => ReactNode>>>,
+  name: Name,
+) => createRoute({ getParentRoute: () => parent, path, component: lazyRouteComponent(load as Load, name as string) })
 
-const requests = page(
-  app,
-  '/requests',
-  lazyRouteComponent(() => import('./pages/requests/requests-page.tsx'), 'RequestsPage'),
-)
+const requests = page(app, '/requests', () => import('./pages/requests/requests-page.tsx'), 'RequestsPage')
 
 const routeTree = root.addChildren([
   app.addChildren([
-    requests.addChildren([
-      page(
-        requests,
-        '$id',
-        lazyRouteComponent(() => import('./pages/requests/request-drawer.tsx'), 'RequestDrawer'),
-      ),
-    ]),
-    page(
-      app,
-      '/',
-      lazyRouteComponent(() => import('./pages/overview/overview-page.tsx'), 'OverviewPage'),
-    ),
-    page(
-      app,
-      '/usage',
-      lazyRouteComponent(() => import('./pages/usage/usage-page.tsx'), 'UsagePage'),
-    ),
-    page(
-      app,
-      '/keys',
-      lazyRouteComponent(() => import('./pages/keys/keys-page.tsx'), 'KeysPage'),
-    ),
-    page(
-      app,
-      '/keys/$id',
-      lazyRouteComponent(() => import('./pages/keys/key-page.tsx'), 'KeyPage'),
-    ),
-    page(
-      app,
-      '/device',
-      lazyRouteComponent(() => import('./pages/device/device-page.tsx'), 'DevicePage'),
-    ),
-    page(
-      app,
-      '/funds',
-      lazyRouteComponent(() => import('./pages/funds/funds-page.tsx'), 'FundsPage'),
-    ),
-    page(
-      app,
-      '/funds/statement',
-      lazyRouteComponent(() => import('./pages/funds/statement-page.tsx'), 'StatementPage'),
-    ),
-    page(
-      app,
-      '/playground',
-      lazyRouteComponent(() => import('./pages/playground/playground-page.tsx'), 'PlaygroundPage'),
-    ),
-    page(
-      app,
-      '/models',
-      lazyRouteComponent(() => import('./pages/models/models-page.tsx'), 'ModelsPage'),
-    ),
-    page(
-      app,
-      '/settings',
-      lazyRouteComponent(() => import('./pages/settings/settings-page.tsx'), 'SettingsPage'),
-    ),
+    requests.addChildren([page(requests, '$id', () => import('./pages/requests/request-drawer.tsx'), 'RequestDrawer')]),
+    page(app, '/', () => import('./pages/overview/overview-page.tsx'), 'OverviewPage'),
+    page(app, '/usage', () => import('./pages/usage/usage-page.tsx'), 'UsagePage'),
+    page(app, '/keys', () => import('./pages/keys/keys-page.tsx'), 'KeysPage'),
+    page(app, '/keys/$id', () => import('./pages/keys/key-page.tsx'), 'KeyPage'),
+    page(app, '/device', () => import('./pages/device/device-page.tsx'), 'DevicePage'),
+    page(app, '/funds', () => import('./pages/funds/funds-page.tsx'), 'FundsPage'),
+    page(app, '/funds/statement', () => import('./pages/funds/statement-page.tsx'), 'StatementPage'),
+    page(app, '/playground', () => import('./pages/playground/playground-page.tsx'), 'PlaygroundPage'),
+    page(app, '/models', () => import('./pages/models/models-page.tsx'), 'ModelsPage'),
+    page(app, '/settings', () => import('./pages/settings/settings-page.tsx'), 'SettingsPage'),
   ]),
   operator.addChildren([
-    page(
-      operator,
-      '/operator',
-      lazyRouteComponent(() => import('./pages/operator/health-page.tsx'), 'HealthPage'),
-    ),
-    page(
-      operator,
-      '/operator/accounts',
-      lazyRouteComponent(() => import('./pages/operator/accounts-page.tsx'), 'AccountsPage'),
-    ),
-    page(
-      operator,
-      '/operator/revenue',
-      lazyRouteComponent(() => import('./pages/operator/revenue-page.tsx'), 'RevenuePage'),
-    ),
+    page(operator, '/operator', () => import('./pages/operator/health-page.tsx'), 'HealthPage'),
+    page(operator, '/operator/accounts', () => import('./pages/operator/accounts-page.tsx'), 'AccountsPage'),
+    page(operator, '/operator/revenue', () => import('./pages/operator/revenue-page.tsx'), 'RevenuePage'),
   ]),
   open.addChildren([
-    page(
-      open,
-      '/login',
-      lazyRouteComponent(() => import('./pages/sign-in/sign-in-page.tsx'), 'SignInPage'),
-    ),
-    page(
-      open,
-      '/r/$id',
-      lazyRouteComponent(() => import('./pages/receipt/receipt-page.tsx'), 'ReceiptPage'),
-    ),
-    page(
-      open,
-      '/status',
-      lazyRouteComponent(() => import('./pages/status/status-page.tsx'), 'StatusPage'),
-    ),
+    page(open, '/login', () => import('./pages/sign-in/sign-in-page.tsx'), 'SignInPage'),
+    page(open, '/r/$id', () => import('./pages/receipt/receipt-page.tsx'), 'ReceiptPage'),
+    page(open, '/status', () => import('./pages/status/status-page.tsx'), 'StatusPage'),
   ]),
 ])
 
@@ -153,4 +84,24 @@ export function createAppRouter() {
       return text === '' ? '' : `?${text.replaceAll('%2C', ',').replaceAll('%3A', ':')}`
     },
   })
+}
+
+/** In place of a page that could not be loaded or drawn. */
+function PageError({ error }: { error: unknown }) {
+  return (
+    <div className="mx-auto max-w-lg p-6">
+      <Notice tone="error" role="alert">
+        <p className="font-medium">This page could not be shown.</p>
+        <p className="mt-1">
+          The service cannot be reached, it was updated while this page was open, or the page has a fault.
+        </p>
+        <p className="num mt-1 text-sm wrap-anywhere text-muted">
+          {error instanceof Error ? error.message : String(error)}
+        </p>
+        <Button small className="mt-2" onClick={() => window.location.reload()}>
+          Reload the page
+        </Button>
+      </Notice>
+    </div>
+  )
 }

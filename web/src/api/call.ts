@@ -21,7 +21,8 @@ export async function call<Name extends Operation>(
   return (response.status === 204 ? undefined : await response.json().catch(asUnreachable(signal))) as Answer<Name>
 }
 
-type Rest<Name extends Operation> =
+/** The arguments after the name: the input may be left out where nothing in it is required. */
+export type Rest<Name extends Operation> =
   Record<string, never> extends Input<Name>
     ? [input?: Input<Name>, options?: CallOptions]
     : [input: Input<Name>, options?: CallOptions]

@@ -5,8 +5,8 @@ import {
   type QueryClient,
   queryOptions,
 } from '@tanstack/react-query'
-import { ApiError, call, shownAccount } from './call.ts'
-import type { Answer, Input, Overview, Session } from './shapes.ts'
+import { ApiError, call, type Rest, shownAccount } from './call.ts'
+import type { Answer, Input, Operation, Overview, Session } from './shapes.ts'
 
 // Queries of the pages, each with one key, so that a live event can refresh exactly what it changed.
 
@@ -16,6 +16,15 @@ const inPages = {
   getNextPageParam: (page: { readonly has_more: boolean; readonly next_cursor: string | null }) =>
     page.has_more ? page.next_cursor : null,
 }
+
+/** A query of one operation, under its key. */
+const read = <Name extends Operation>(queryKey: readonly unknown[], name: Name, ...input: Rest<Name>) => ({
+  queryKey,
+  queryFn: () => call(name, ...input),
+})
+
+/** What is shown stays until the answer to the next question is there. */
+const keepsShown = { placeholderData: keepPreviousData }
 
 export const sessionQuery = queryOptions({
   queryKey: ['session'],
@@ -35,65 +44,42 @@ export async function setSession(client: QueryClient, session: Session): Promise
   client.setQueryData(sessionQuery.queryKey, session)
 }
 
-export const balanceQuery = queryOptions({
-  queryKey: ['balance'],
-  queryFn: () => call('GET /api/balance'),
-  staleTime: 5_000,
-})
+export const balanceQuery = queryOptions({ ...read(['balance'], 'GET /api/balance'), staleTime: 5_000 })
 
-export const modelsQuery = queryOptions({
-  queryKey: ['models'],
-  queryFn: () => call('GET /v1/models'),
-  staleTime: 10 * 60_000,
-})
+export const modelsQuery = queryOptions({ ...read(['models'], 'GET /v1/models'), staleTime: 10 * 60_000 })
 
-export const keysQuery = queryOptions({ queryKey: ['keys'], queryFn: () => call('GET /api/keys') })
+export const keysQuery = queryOptions(read(['keys'], 'GET /api/keys'))
 
-export function keyQuery(id: string) {
-  return queryOptions({ queryKey: ['keys', id], queryFn: () => call('GET /api/keys/{id}', { parameters: { id } }) })
-}
+export const keyQuery = (id: string) => queryOptions(read(['keys', id], 'GET /api/keys/{id}', { parameters: { id } }))
 
-export const alertRulesQuery = queryOptions({
-  queryKey: ['alerts', 'rules'],
-  queryFn: () => call('GET /api/alerts/rules'),
-})
-export const alertEmailQuery = queryOptions({
-  queryKey: ['alerts', 'email'],
-  queryFn: () => call('GET /api/alerts/email'),
-})
+export const alertRulesQuery = queryOptions(read(['alerts', 'rules'], 'GET /api/alerts/rules'))
+export const alertEmailQuery = queryOptions(read(['alerts', 'email'], 'GET /api/alerts/email'))
 
-export const webhooksQuery = queryOptions({ queryKey: ['webhooks'], queryFn: () => call('GET /api/webhooks') })
+export const webhooksQuery = queryOptions(read(['webhooks'], 'GET /api/webhooks'))
 
 /** Short stale time: users watch this page while they test. */
-export function webhookDeliveriesQuery(id: string) {
-  return queryOptions({
-    queryKey: ['webhooks', id, 'deliveries'],
-    queryFn: () => call('GET /api/webhooks/{id}/deliveries', { parameters: { id }, query: { limit: 50 } }),
+export const webhookDeliveriesQuery = (id: string) =>
+  queryOptions({
+    ...read(['webhooks', id, 'deliveries'], 'GET /api/webhooks/{id}/deliveries', {
+      parameters: { id },
+      query: { limit: 50 },
+    }),
     refetchInterval: 2_000,
   })
-}
 
-export function overviewQuery(range: Overview['range']) {
-  return queryOptions({
-    queryKey: ['overview', range],
-    queryFn: () => call('GET /api/overview', { query: { range } }),
-    placeholderData: keepPreviousData,
-  })
-}
+export const overviewQuery = (range: Overview['range']) =>
+  queryOptions({ ...read(['overview', range], 'GET /api/overview', { query: { range } }), ...keepsShown })
 
 export const operatorHealthQuery = queryOptions({
-  queryKey: ['operator', 'health'],
-  queryFn: () => call('GET /api/operator/health'),
+  ...read(['operator', 'health'], 'GET /api/operator/health'),
   refetchInterval: 10_000,
 })
 
-export function operatorRevenueQuery(days: string) {
-  return queryOptions({
-    queryKey: ['operator', 'revenue', days],
-    queryFn: () => call('GET /api/operator/revenue', { query: { days } }),
-    placeholderData: keepPreviousData,
+export const operatorRevenueQuery = (days: string) =>
+  queryOptions({
+    ...read(['operator', 'revenue', days], 'GET /api/operator/revenue', { query: { days } }),
+    ...keepsShown,
   })
-}
 
 export function operatorAccountsQuery(find: string, kind: 'all' | 'wallet') {
   return infiniteQueryOptions({
@@ -160,13 +146,11 @@ export function forgetOlderPages(client: QueryClient, filter: RequestFilter): vo
   )
 }
 
-export function requestTotalsQuery(filter: RequestFilter) {
-  return queryOptions({
-    queryKey: ['requests', 'totals', filter],
-    queryFn: () => call('GET /api/requests/totals', { query: filter }),
-    placeholderData: keepPreviousData,
+export const requestTotalsQuery = (filter: RequestFilter) =>
+  queryOptions({
+    ...read(['requests', 'totals', filter], 'GET /api/requests/totals', { query: filter }),
+    ...keepsShown,
   })
-}
 
 export function requestQuery(id: string) {
   return queryOptions({
@@ -181,57 +165,31 @@ function isSettled({ status, settlement }: { status: string; settlement: { state
   return status !== 'held' && ['none', 'prepaid', 'completed'].includes(settlement.state)
 }
 
-export function usageQuery(query: NonNullable<Input<'GET /api/usage'>['query']>) {
-  return queryOptions({
-    queryKey: ['usage', query],
-    queryFn: () => call('GET /api/usage', { query }),
-    placeholderData: keepPreviousData,
+export const usageQuery = (query: NonNullable<Input<'GET /api/usage'>['query']>) =>
+  queryOptions({ ...read(['usage', query], 'GET /api/usage', { query }), ...keepsShown })
+
+export const depositsQuery = queryOptions(read(['deposits'], 'GET /api/deposits', { query: { limit: '100' } }))
+
+export const withdrawalsQuery = queryOptions(read(['withdrawals'], 'GET /api/withdrawals', { query: { limit: '100' } }))
+
+export const adjustmentsQuery = queryOptions(read(['adjustments'], 'GET /api/adjustments', { query: { limit: '100' } }))
+
+export const statementQuery = (month: string | undefined) =>
+  queryOptions({
+    ...read(['statement', month], 'GET /api/statement', { query: { ...(month !== undefined && { month }) } }),
+    ...keepsShown,
   })
-}
 
-export const depositsQuery = queryOptions({
-  queryKey: ['deposits'],
-  queryFn: () => call('GET /api/deposits', { query: { limit: '100' } }),
-})
-
-export const withdrawalsQuery = queryOptions({
-  queryKey: ['withdrawals'],
-  queryFn: () => call('GET /api/withdrawals', { query: { limit: '100' } }),
-})
-
-export const adjustmentsQuery = queryOptions({
-  queryKey: ['adjustments'],
-  queryFn: () => call('GET /api/adjustments', { query: { limit: '100' } }),
-})
-
-export function statementQuery(month: string | undefined) {
-  return queryOptions({
-    queryKey: ['statement', month],
-    queryFn: () => call('GET /api/statement', { query: { ...(month !== undefined && { month }) } }),
-    placeholderData: keepPreviousData,
-  })
-}
-
-export const solvencyQuery = queryOptions({
-  queryKey: ['solvency'],
-  queryFn: () => call('GET /api/solvency'),
-  refetchInterval: 15_000,
-})
+export const solvencyQuery = queryOptions({ ...read(['solvency'], 'GET /api/solvency'), refetchInterval: 15_000 })
 
 /** A snapshot never changes. */
-export function liabilityProofQuery(accountId: string, number: string) {
-  return queryOptions({
-    queryKey: ['liabilities', accountId, number],
-    queryFn: () => call('GET /api/liabilities/proof', { query: { number } }),
+export const liabilityProofQuery = (accountId: string, number: string) =>
+  queryOptions({
+    ...read(['liabilities', accountId, number], 'GET /api/liabilities/proof', { query: { number } }),
     staleTime: Number.POSITIVE_INFINITY,
   })
-}
 
-export const statusQuery = queryOptions({
-  queryKey: ['status'],
-  queryFn: () => call('GET /api/status'),
-  refetchInterval: 60_000,
-})
+export const statusQuery = queryOptions({ ...read(['status'], 'GET /api/status'), refetchInterval: 60_000 })
 
 /** Sections of the documentation that match, best first. */
 export function docsSearchQuery(text: string) {
@@ -249,14 +207,11 @@ export function docsSearchQuery(text: string) {
 
 type DocsHit = { readonly title: string; readonly heading: string; readonly path: string }
 
-export const membersQuery = queryOptions({ queryKey: ['members'], queryFn: () => call('GET /api/members') })
+export const membersQuery = queryOptions(read(['members'], 'GET /api/members'))
 
-export const invitationsQuery = queryOptions({ queryKey: ['invitations'], queryFn: () => call('GET /api/invitations') })
+export const invitationsQuery = queryOptions(read(['invitations'], 'GET /api/invitations'))
 
-export const managementKeysQuery = queryOptions({
-  queryKey: ['management-keys'],
-  queryFn: () => call('GET /api/management-keys'),
-})
+export const managementKeysQuery = queryOptions(read(['management-keys'], 'GET /api/management-keys'))
 
 export const accountLogQuery = infiniteQueryOptions({
   queryKey: ['account-log'],
@@ -265,15 +220,10 @@ export const accountLogQuery = infiniteQueryOptions({
   ...inPages,
 })
 
-export function invitationQuery(token: string) {
-  return queryOptions({
-    queryKey: ['invitation', token],
-    queryFn: () => call('POST /api/auth/invitation', { body: { token } }),
-    retry: false,
-  })
-}
+export const invitationQuery = (token: string) =>
+  queryOptions({ ...read(['invitation', token], 'POST /api/auth/invitation', { body: { token } }), retry: false })
 
-export const sessionsQuery = queryOptions({ queryKey: ['sessions'], queryFn: () => call('GET /api/sessions') })
+export const sessionsQuery = queryOptions(read(['sessions'], 'GET /api/sessions'))
 
 export function receiptQuery(id: string) {
   return queryOptions({

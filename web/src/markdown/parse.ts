@@ -19,7 +19,7 @@ export type Parsed = { readonly text: string; readonly blocks: readonly Block[] 
 export const nothingParsed: Parsed = { text: '', blocks: [] }
 
 /**
- * Parses a text that grows at its end. All blocks but the last are taken over from the time before, so that a long answer costs
+ * Parses a text that grows at its end. All blocks but the last are reused, so that a long answer costs
  * no more per piece than a short one.
  */
 export function parseGrowing(text: string, before: Parsed): Parsed {

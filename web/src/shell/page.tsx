@@ -1,17 +1,11 @@
+import { Link } from '@tanstack/react-router'
 import { type ReactNode, useEffect } from 'react'
+import { Icon } from '../ui/icon.tsx'
+
+type PageProps = { title: string; lead?: ReactNode; actions?: ReactNode; children: ReactNode }
 
 /** One page: its title in the tab, its one `h1`, and what can be done on it. */
-export function Page({
-  title,
-  lead,
-  actions,
-  children,
-}: {
-  title: string
-  lead?: ReactNode
-  actions?: ReactNode
-  children: ReactNode
-}) {
+export function Page({ title, lead, actions, children }: PageProps) {
   usePageTitle(title)
   return (
     <div className="flex flex-col gap-6">
@@ -31,4 +25,13 @@ export function usePageTitle(title: string): void {
   useEffect(() => {
     document.title = `${title} · Penny Router`
   }, [title])
+}
+
+/** The way back to the list, in place of a lead; `search` keeps its filters. */
+export function BackLink({ to, search, label }: { to: string; search?: true; label: string }) {
+  return (
+    <Link to={to} {...(search && { search })} className="inline-flex items-center gap-1 text-link print:hidden">
+      <Icon name="left" size={14} /> {label}
+    </Link>
+  )
 }

@@ -1,4 +1,5 @@
 import { useCallback, useSyncExternalStore } from 'react'
+import { keep, readKept } from '../ui/kept.ts'
 
 // Small choices that stay in this browser: they are no part of the account.
 
@@ -6,20 +7,8 @@ export type Theme = 'auto' | 'light' | 'dark'
 
 const changed = 'penny:preference'
 
-function read(name: string): string | null {
-  try {
-    return localStorage.getItem(`penny.${name}`)
-  } catch {
-    return null
-  }
-}
-
 function write(name: string, value: string): void {
-  try {
-    localStorage.setItem(`penny.${name}`, value)
-  } catch {
-    // Storage may be full or forbidden: the choice then lasts until the page is left.
-  }
+  keep('localStorage', `penny.${name}`, value)
   window.dispatchEvent(new Event(changed))
   if (name === 'theme') window.dispatchEvent(new Event('penny:theme'))
 }
@@ -34,7 +23,7 @@ export function usePreference(name: string, fallback: string): [string, (value: 
       window.removeEventListener('storage', notify)
     }
   }, [])
-  const value = useSyncExternalStore(subscribe, () => read(name) ?? fallback)
+  const value = useSyncExternalStore(subscribe, () => readKept('localStorage', `penny.${name}`) ?? fallback)
   return [value, useCallback((next: string) => write(name, next), [name])]
 }
 

@@ -41,19 +41,15 @@ export function CopyIconButton({ text, label }: { text: string; label: string })
   return <IconButton icon={icon} label={blocked ? blockedWords : label} onClick={copy} className="-my-1 size-7" />
 }
 
-export function CopyButton({
-  text,
-  children = 'Copy',
-  onCopied,
-  variant,
-  small,
-}: {
+type CopyButtonProps = {
   text: string
   children?: ReactNode
   onCopied?: () => void
   variant?: 'primary' | 'secondary' | 'quiet'
   small?: boolean
-}) {
+}
+
+export function CopyButton({ text, children = 'Copy', onCopied, variant, small }: CopyButtonProps) {
   const { copied, blocked, copy } = useCopy(text, onCopied)
   const icon = copied ? 'check' : blocked ? 'warning' : 'copy'
   return (

@@ -2,20 +2,7 @@ import { type ReactNode, useId, useLayoutEffect, useRef } from 'react'
 import { IconButton } from './button.tsx'
 import { classNames } from './class-names.ts'
 
-/**
- * A modal on the browser's own `<dialog>`: it traps focus, closes on Escape, gives focus back. `onClose` is called for
- * every attempt to close it; the caller may keep it open. While `busy`, it cannot be closed: the request moves money or returns a
- * secret, and the user must see the outcome.
- */
-export function Dialog({
-  title,
-  onClose,
-  children,
-  wide = false,
-  busy = false,
-  footer,
-  testId,
-}: {
+type DialogProps = {
   title: string
   onClose: () => void
   children: ReactNode
@@ -23,7 +10,14 @@ export function Dialog({
   busy?: boolean
   footer?: ReactNode
   testId?: string
-}) {
+}
+
+/**
+ * A modal on the browser's own `<dialog>`: it traps focus, closes on Escape, gives focus back. `onClose` is called for
+ * every attempt to close it; the caller may keep it open. While `busy`, it cannot be closed: the request moves money or returns a
+ * secret, and the user must see the outcome.
+ */
+export function Dialog({ title, onClose, children, wide = false, busy = false, footer, testId }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null)
   const titleId = useId()
   // A layout effect: it must be closed while it is still in the page, or the browser does not restore the focus.

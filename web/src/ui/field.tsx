@@ -4,20 +4,21 @@ import { classNames } from './class-names.ts'
 const control =
   'h-8 w-full rounded-md border border-edge bg-surface px-2.5 text-ink disabled:opacity-60 aria-invalid:border-error'
 
-type Described = {
-  label: string
-  hint?: ReactNode
-  error?: string | undefined
-}
+type Described = { label: string; hint?: ReactNode; error?: string | undefined }
+
+/** Of a control: its id, and the hint and the error that screen readers read with it. */
+type Linked = { readonly id: string; 'aria-describedby': string | undefined; 'aria-invalid': boolean }
 
 /** Label, control, hint and error, linked for screen readers. */
-function Field({ label, hint, error, id, children }: Described & { id: string; children: ReactNode }) {
+function Field({ label, hint, error, control }: Described & { control: (linked: Linked) => ReactNode }) {
+  const id = useId()
+  const described = [hint !== undefined && `${id}-hint`, error !== undefined && `${id}-error`].filter(Boolean).join(' ')
   return (
     <div className="flex flex-col gap-1">
       <label htmlFor={id} className="font-medium wrap-anywhere">
         {label}
       </label>
-      {children}
+      {control({ id, 'aria-describedby': described || undefined, 'aria-invalid': error !== undefined })}
       {hint !== undefined && (
         <p id={`${id}-hint`} className="text-sm text-muted">
           {hint}
@@ -32,12 +33,17 @@ function Field({ label, hint, error, id, children }: Described & { id: string; c
   )
 }
 
-function describedBy(id: string, { hint, error }: Described): string | undefined {
-  const ids = [hint !== undefined && `${id}-hint`, error !== undefined && `${id}-error`].filter(Boolean)
-  return ids.length === 0 ? undefined : ids.join(' ')
-}
-
+/** Attributes of a control, but that it takes and gives its value, not events. */
 type Native<Props> = Omit<Props, 'onChange' | 'value'>
+
+type TextFieldProps = Described & {
+  /** Of USDC, as typed, without spaces around it. */
+  amount?: boolean
+  mono?: boolean
+  suffix?: ReactNode
+  value: string
+  onChange: (text: string) => void
+} & Native<InputHTMLAttributes<HTMLInputElement>>
 
 export function TextField({
   label,
@@ -45,38 +51,32 @@ export function TextField({
   error,
   amount = false,
   mono = amount,
-  suffix = amount ? 'USDC' : undefined,
+  suffix,
   onChange,
   ...rest
-}: Described & {
-  /** Of USDC, as typed, without spaces around it. */
-  amount?: boolean
-  mono?: boolean
-  suffix?: ReactNode
-  value: string
-  onChange: (text: string) => void
-} & Native<InputHTMLAttributes<HTMLInputElement>>) {
-  const id = useId()
+}: TextFieldProps) {
+  const unit = suffix ?? (amount ? 'USDC' : undefined)
   return (
-    <Field label={label} hint={hint} error={error} id={id}>
-      <div className="relative flex items-center">
-        <input
-          id={id}
-          type="text"
-          autoComplete="off"
-          spellCheck={false}
-          aria-describedby={describedBy(id, { label, hint, error })}
-          aria-invalid={error !== undefined}
-          {...(amount && { inputMode: 'decimal' })}
-          {...rest}
-          onChange={({ target }) => onChange(amount ? target.value.trim() : target.value)}
-          className={classNames(control, mono && 'num', suffix !== undefined && 'pr-24')}
-        />
-        {suffix !== undefined && (
-          <span className="absolute right-1 flex items-center gap-1 pr-1 text-sm text-muted">{suffix}</span>
-        )}
-      </div>
-    </Field>
+    <Field
+      {...{ label, hint, error }}
+      control={(linked) => (
+        <div className="relative flex items-center">
+          <input
+            type="text"
+            autoComplete="off"
+            spellCheck={false}
+            {...(amount && { inputMode: 'decimal' })}
+            {...linked}
+            {...rest}
+            onChange={({ target }) => onChange(amount ? target.value.trim() : target.value)}
+            className={classNames(control, mono && 'num', unit !== undefined && 'pr-24')}
+          />
+          {unit !== undefined && (
+            <span className="absolute right-1 flex items-center gap-1 pr-1 text-sm text-muted">{unit}</span>
+          )}
+        </div>
+      )}
+    />
   )
 }
 
@@ -89,18 +89,8 @@ type SelectProps<Value extends string> = {
   onChange: (value: Value) => void
 } & Native<SelectHTMLAttributes<HTMLSelectElement>>
 
-export function SelectField<Value extends string>({
-  label,
-  hint,
-  error,
-  ...rest
-}: Described & Omit<SelectProps<Value>, 'label'>) {
-  const id = useId()
-  return (
-    <Field label={label} hint={hint} error={error} id={id}>
-      <Select id={id} aria-describedby={describedBy(id, { label, hint, error })} {...rest} />
-    </Field>
-  )
+export function SelectField<Value extends string>({ label, hint, error, ...rest }: Described & SelectProps<Value>) {
+  return <Field {...{ label, hint, error }} control={(linked) => <Select {...linked} {...rest} />} />
 }
 
 export function Select<Value extends string>({
@@ -126,34 +116,27 @@ export function Select<Value extends string>({
   )
 }
 
-export function TextArea({
-  label,
-  hint,
-  error,
-  rows = 4,
-  mono = false,
-  onChange,
-  ...rest
-}: Described & {
-  rows?: number
+type TextAreaProps = Described & {
   value: string
-  mono?: boolean
   onChange: (text: string) => void
+  rows?: number
+  mono?: boolean
   placeholder?: string
-}) {
-  const id = useId()
+}
+
+export function TextArea({ label, hint, error, mono = false, onChange, ...rest }: TextAreaProps) {
   return (
-    <Field label={label} hint={hint} error={error} id={id}>
-      <textarea
-        id={id}
-        rows={rows}
-        aria-describedby={describedBy(id, { label, hint, error })}
-        aria-invalid={error !== undefined}
-        onChange={({ target }) => onChange(target.value)}
-        {...rest}
-        className={classNames(control, 'h-auto resize-y py-2', mono && 'num text-sm')}
-      />
-    </Field>
+    <Field
+      {...{ label, hint, error }}
+      control={(linked) => (
+        <textarea
+          {...linked}
+          {...rest}
+          onChange={({ target }) => onChange(target.value)}
+          className={classNames(control, 'h-auto resize-y py-2', mono && 'num text-sm')}
+        />
+      )}
+    />
   )
 }
 

@@ -14,7 +14,7 @@ export function formatDay(date: Date): string {
   return day.format(date)
 }
 
-/** Day and time, with the year when it is not the present one to the reader. */
+/** Day and time, with the year if it is not this year in the reader’s time zone. */
 export function formatMoment(date: Date, now: Date): string {
   return (date.getFullYear() === now.getFullYear() ? thisYear : anyYear).format(date)
 }

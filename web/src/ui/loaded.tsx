@@ -2,6 +2,7 @@ import type { UseQueryResult } from '@tanstack/react-query'
 import type { ReactNode } from 'react'
 import { ApiError, mayBeMade, UnreachableError } from '../api/call.ts'
 import { Button } from './button.tsx'
+import { classNames } from './class-names.ts'
 import { CopyableId } from './copy.tsx'
 import { formatAge } from './format-time.ts'
 import { Notice } from './panel.tsx'
@@ -36,18 +37,15 @@ export function Loaded<Data>({
   )
 }
 
-export function ErrorPanel({
-  error,
-  ifMade,
-  onRetry,
-  busy = false,
-}: {
+type ErrorPanelProps = {
   error: Error
   /** Of a change that must not simply be made again: what to do when it may have been made. */
   ifMade?: string | undefined
   onRetry?: () => void
   busy?: boolean
-}) {
+}
+
+export function ErrorPanel({ error, ifMade, onRetry, busy = false }: ErrorPanelProps) {
   return (
     <Notice tone="error" role="alert">
       <p className="font-medium">{error.message}</p>
@@ -84,9 +82,17 @@ function StaleNotice({ query }: { query: Query<unknown> }) {
 }
 
 /** Bars where lines of text will be. */
-export function Skeleton({ lines = 3, height = 16 }: { lines?: number; height?: number }) {
+export function Skeleton({
+  lines = 3,
+  height = 16,
+  inset = false,
+}: {
+  lines?: number
+  height?: number
+  inset?: boolean
+}) {
   return (
-    <div className="flex flex-col gap-3" aria-hidden="true">
+    <div className={classNames('flex flex-col gap-3', inset && 'p-4')} aria-hidden="true">
       {Array.from({ length: lines }, (_, line) => (
         <div
           // biome-ignore lint/suspicious/noArrayIndexKey: the bars are all alike and never move.

@@ -1,22 +1,17 @@
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from 'react'
 import { classNames } from './class-names.ts'
 
-/** A button that opens a small sheet next to it. Escape or a click elsewhere closes it and restores the focus. */
-export function Popover({
-  label,
-  button,
-  buttonClassName,
-  children,
-  align = 'left',
-  above = false,
-}: {
+type PopoverProps = {
   label: string
   button: ReactNode
   buttonClassName: string
   children: (close: () => void) => ReactNode
   align?: 'left' | 'right'
   above?: boolean
-}) {
+}
+
+/** A button that opens a small sheet next to it. Escape or a click elsewhere closes it and restores the focus. */
+export function Popover({ label, button, buttonClassName, children, align = 'left', above = false }: PopoverProps) {
   const [open, setOpen] = useState(false)
   const id = useId()
   const root = useRef<HTMLDivElement>(null)
@@ -39,7 +34,7 @@ export function Popover({
     close()
   }
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: it only hears Escape on behalf of what is inside it.
+    // biome-ignore lint/a11y/noStaticElementInteractions: it handles Escape for everything inside it.
     <div ref={root} className="relative" onKeyDown={onKeyDown}>
       <button
         ref={trigger}

@@ -1,15 +1,7 @@
 import type { ReactNode } from 'react'
 import { classNames } from './class-names.ts'
 
-/** A sheet of the ledger: a rule around it, no shadow. */
-export function Panel({
-  title,
-  actions,
-  children,
-  className,
-  flush = false,
-  testId,
-}: {
+type PanelProps = {
   title?: ReactNode
   actions?: ReactNode
   children: ReactNode
@@ -17,7 +9,10 @@ export function Panel({
   /** Content that brings its own padding, such as a table. */
   flush?: boolean
   testId?: string | undefined
-}) {
+}
+
+/** A sheet of the ledger: a rule around it, no shadow. */
+export function Panel({ title, actions, children, className, flush = false, testId }: PanelProps) {
   return (
     <section className={classNames('min-w-0 rounded-md border border-rule bg-surface', className)} data-testid={testId}>
       {(title !== undefined || actions !== undefined) && (
@@ -31,16 +26,10 @@ export function Panel({
   )
 }
 
+type NoticeProps = { tone?: 'plain' | 'held' | 'error' | 'accent'; children: ReactNode; role?: 'alert' | 'status' }
+
 /** A short remark that must be seen: what, whether money moved, what to do. */
-export function Notice({
-  tone = 'plain',
-  children,
-  role,
-}: {
-  tone?: 'plain' | 'held' | 'error' | 'accent'
-  children: ReactNode
-  role?: 'alert' | 'status'
-}) {
+export function Notice({ tone = 'plain', children, role }: NoticeProps) {
   const tones = {
     plain: 'border-rule bg-sunken',
     held: 'border-held bg-held-wash',

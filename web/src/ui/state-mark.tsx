@@ -43,3 +43,13 @@ const requestMarks: Readonly<Record<LedgerRequest['status'], readonly [Mark, str
   cancelled: ['cancelled', 'Cancelled'],
   refused: ['refused', 'Refused'],
 }
+
+/** The state of a component of the service, on every page that shows one. */
+export const standings = {
+  working: ['settled', 'Working'],
+  failing: ['failed', 'Failing'],
+  last_failed: ['held', 'Last answer failed'],
+  unused: ['cancelled', 'Not used yet'],
+  off: ['cancelled', 'Off'],
+  unknown: ['cancelled', 'Unknown'],
+} as const satisfies Readonly<Record<string, readonly [Mark, string]>>

@@ -61,20 +61,13 @@ export function FundsPage() {
 
 function BalanceCard({ balance, account }: { balance: BalanceShape; account: Account | null }) {
   const isWalletAccount = account?.x402_wallet != null
-  const rest = isWalletAccount
-    ? ([
-        ['Pending refunds', balance.pending_withdrawals_atomic],
-        ['Total paid', balance.deposited_atomic],
-        ['Total refunded', balance.withdrawn_atomic],
-        ['Total charged', balance.charged_atomic],
-      ] as const)
-    : ([
-        ['Pending deposits', balance.pending_deposits_atomic],
-        ['Pending withdrawals', balance.pending_withdrawals_atomic],
-        ['Total deposited', balance.deposited_atomic],
-        ['Total withdrawn', balance.withdrawn_atomic],
-        ['Total charged', balance.charged_atomic],
-      ] as const)
+  const rest = [
+    ...(isWalletAccount ? [] : [['Pending deposits', balance.pending_deposits_atomic] as const]),
+    [isWalletAccount ? 'Pending refunds' : 'Pending withdrawals', balance.pending_withdrawals_atomic],
+    [isWalletAccount ? 'Total paid' : 'Total deposited', balance.deposited_atomic],
+    [isWalletAccount ? 'Total refunded' : 'Total withdrawn', balance.withdrawn_atomic],
+    ['Total charged', balance.charged_atomic],
+  ] as const
   const available = isWalletAccount ? 'Credit' : 'Available'
   return (
     <section className="rounded-md border border-rule bg-surface" aria-label="Balance">

@@ -68,14 +68,7 @@ export function History({ chain }: { chain: Chain | null }) {
         </>
       }
     >
-      <Loaded
-        query={worstOf<UseQueryResult<unknown>>(...queries)}
-        skeleton={
-          <div className="p-4">
-            <Skeleton />
-          </div>
-        }
-      >
+      <Loaded query={worstOf<UseQueryResult<unknown>>(...queries)} skeleton={<Skeleton inset />}>
         {() =>
           entries.length === 0 ? (
             <p className="p-4 text-muted">

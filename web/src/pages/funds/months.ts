@@ -7,7 +7,7 @@ export function monthName(month: string): string {
   return name.format(new Date(`${month}-01T00:00:00Z`))
 }
 
-/** Every month from the first to the present one, newest first. */
+/** Every month from the first to this one, newest first. */
 export function monthsFrom(first: string, now: Date): readonly string[] {
   const months: string[] = []
   for (let at = new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth())); ; at.setUTCMonth(at.getUTCMonth() - 1)) {

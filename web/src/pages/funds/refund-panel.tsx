@@ -11,7 +11,7 @@ import { TextField } from '../../ui/field.tsx'
 import { Form, useForm } from '../../ui/form.tsx'
 import { FormDialog } from '../../ui/form-dialog.tsx'
 import { Facts, numeric, Panel } from '../../ui/panel.tsx'
-import { forgetPaymentKey, paymentKey } from './payment-key.ts'
+import { payOnce } from './payment-key.ts'
 
 /** An empty amount refunds all of the credit. */
 type Agreed = { readonly amount: string; readonly payment: string }
@@ -90,9 +90,7 @@ type ConfirmProps = {
 
 function ConfirmRefund({ agreed: { amount, payment }, refundable, wallet, chain, onClose, onDone }: ConfirmProps) {
   const refund = useChange(async () => {
-    const headers = { 'idempotency-key': paymentKey(payment) }
-    await call('POST /api/refunds', { body: amount === '' ? {} : { amount } }, { headers })
-    forgetPaymentKey(payment)
+    await payOnce(payment, (options) => call('POST /api/refunds', { body: amount === '' ? {} : { amount } }, options))
     onDone()
   }, 'Refund requested.')
   return (

@@ -1,15 +1,14 @@
 import { useQuery } from '@tanstack/react-query'
-import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { useNavigate, useSearch } from '@tanstack/react-router'
 import { addressOf } from '../../api/call.ts'
 import { sessionQuery, statementQuery } from '../../api/queries.ts'
 import { useX402Wallet } from '../../api/session.ts'
 import type { Statement } from '../../api/shapes.ts'
 import { atomic, formatCharge, formatCount } from '../../money/format.ts'
-import { Page } from '../../shell/page.tsx'
+import { BackLink, Page } from '../../shell/page.tsx'
 import { AnchorButton, Button } from '../../ui/button.tsx'
 import { Select } from '../../ui/field.tsx'
 import { utc } from '../../ui/format-time.ts'
-import { Icon } from '../../ui/icon.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { monthName, monthsFrom } from './months.ts'
@@ -23,11 +22,7 @@ export function StatementPage() {
   return (
     <Page
       title="Statement"
-      lead={
-        <Link to="/funds" className="inline-flex items-center gap-1 text-link print:hidden">
-          <Icon name="left" size={14} /> Funds
-        </Link>
-      }
+      lead={<BackLink to="/funds" label="Funds" />}
       actions={
         statement.data !== undefined && (
           <>

@@ -16,18 +16,10 @@ const words: Readonly<Record<StepList[number]['name'], string>> = {
   confirmed: 'Confirmed',
 }
 
+type StepsProps = { steps: StepList; failed: boolean; reason: string | null; explorer: string | null }
+
 /** How far money has come, step by step, with the transaction that shows it. */
-export function Steps({
-  steps,
-  failed,
-  reason,
-  explorer,
-}: {
-  steps: StepList
-  failed: boolean
-  reason: string | null
-  explorer: string | null
-}) {
+export function Steps({ steps, failed, reason, explorer }: StepsProps) {
   return (
     <ol className="flex flex-col gap-1">
       {steps.map(({ name, done, at, tx_hash, block }) => (

@@ -71,21 +71,16 @@ export function WalletDeposit({ chain, to, hasFaucet }: { chain: Chain; to: stri
   )
 }
 
-function TransferForm({
-  chain,
-  to,
-  hasFaucet,
-  connected: { wallet, address },
-  onSent,
-  onLeave,
-}: {
+type TransferFormProps = {
   chain: Chain
   to: string
   hasFaucet: boolean
   connected: Connected
   onSent: (sent: Sent) => void
   onLeave: () => void
-}) {
+}
+
+function TransferForm({ chain, to, hasFaucet, connected: { wallet, address }, onSent, onLeave }: TransferFormProps) {
   const client = useQueryClient()
   const announce = useAnnounce()
   const balanceKey = ['wallet', wallet.id, address]

@@ -2,17 +2,21 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
 import { parse } from '../../../../src/money/usdc.ts'
+import { call } from '../../api/call.ts'
 import { withdrawalsQuery } from '../../api/queries.ts'
 import { hasRole } from '../../api/session.ts'
-import type { Account, Balance, Session } from '../../api/shapes.ts'
+import type { Account, Balance, Session, Withdrawal } from '../../api/shapes.ts'
 import { amountError, isAmount } from '../../money/amount.ts'
 import { atomic, formatExact } from '../../money/format.ts'
+import { useChange } from '../../shell/use-change.ts'
 import { Button } from '../../ui/button.tsx'
 import { TextField } from '../../ui/field.tsx'
 import { Form, useForm } from '../../ui/form.tsx'
-import { Panel } from '../../ui/panel.tsx'
+import { FormDialog } from '../../ui/form-dialog.tsx'
+import { Facts, Notice, numeric, Panel } from '../../ui/panel.tsx'
+import { confirmOwner } from '../sign-in/passkey.ts'
 import { addressProblem } from './address.ts'
-import { type AgreedWithdrawal, ConfirmWithdrawal } from './confirm-withdrawal.tsx'
+import { payOnce } from './payment-key.ts'
 import { usualTime } from './withdrawal-time.ts'
 
 type Props = { session: Session; account: Account; balance: Balance }
@@ -136,4 +140,82 @@ function amountProblem(text: string, { available, feeMax, min }: Bounds): string
   if (amount < min && amount !== available)
     return `The minimum is ${formatExact(min)}, or everything that is available (${formatExact(available)}).`
   return undefined
+}
+
+/** The terms that the person confirms. They do not change when the account changes meanwhile. */
+type AgreedWithdrawal = {
+  readonly amount: string
+  readonly address: string
+  readonly isNewAddress: boolean
+  readonly payment: string
+}
+
+type ConfirmProps = {
+  agreed: AgreedWithdrawal
+  feeMax: bigint
+  time: string | undefined
+  session: Session
+  account: Account
+  known: readonly Withdrawal[]
+  onClose: () => void
+  /** `isKnown`: the list had this withdrawal before. An earlier attempt was made although its answer was lost. */
+  onDone: (isKnown: boolean) => void
+}
+
+/** Repeats every value before money moves; an address used for the first time is typed once more. */
+function ConfirmWithdrawal({ agreed, feeMax, time, session, account, known, onClose, onDone }: ConfirmProps) {
+  const { amount, address, isNewAddress, payment } = agreed
+  const [typed, setTyped] = useState('')
+  const withdraw = useChange(
+    async () => {
+      if (isNewAddress) {
+        const proof = await confirmOwner(session, account, address)
+        await call('PUT /api/owner', { body: { address, ...(proof !== undefined && { proof }) } })
+      }
+      const body = { amount, recipient: address }
+      const made = await payOnce(payment, (options) => call('POST /api/withdrawals', { body }, options))
+      const isKnown = known.some(({ id }) => id === made.id)
+      onDone(isKnown)
+      return isKnown
+    },
+    (isKnown) => (isKnown ? 'This withdrawal had been requested before.' : 'Withdrawal requested.'),
+  )
+  return (
+    <FormDialog
+      title="Confirm withdrawal"
+      action={`Withdraw ${amount} USDC`}
+      change={withdraw}
+      disabled={isNewAddress && typed.toLowerCase() !== address.slice(-4).toLowerCase()}
+      onClose={onClose}
+      ifMade="The withdrawal may have been requested. Confirm it again: it will not be made twice."
+    >
+      <Facts
+        rows={[
+          ['Amount', numeric(formatExact(parse(amount)))],
+          [
+            feeMax === 0n ? 'Fee' : 'Maximum fee (any unused part is returned)',
+            feeMax === 0n ? 'none' : numeric(formatExact(feeMax)),
+          ],
+          ['You receive', numeric(formatExact(parse(amount) - feeMax))],
+          ['To', numeric(address)],
+          ['Chain', session.chain?.name ?? 'the chain'],
+          ['Time', time],
+        ]}
+      />
+      {isNewAddress && (
+        <>
+          <Notice tone="held">
+            This is a new address. It becomes your owner address; changing it later requires a waiting period.
+          </Notice>
+          <TextField
+            label="Type the last four characters of the address"
+            mono
+            maxLength={4}
+            value={typed}
+            onChange={setTyped}
+          />
+        </>
+      )}
+    </FormDialog>
+  )
 }

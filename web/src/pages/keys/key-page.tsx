@@ -6,8 +6,7 @@ import { useX402Wallet } from '../../api/session.ts'
 import type { Answer } from '../../api/shapes.ts'
 import { DayBars } from '../../charts/day-bars.tsx'
 import { formatCount } from '../../money/format.ts'
-import { Page } from '../../shell/page.tsx'
-import { Icon } from '../../ui/icon.tsx'
+import { BackLink, Page } from '../../shell/page.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Facts, numeric, Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
@@ -27,11 +26,7 @@ export function KeyPage() {
   return (
     <Page
       title={key.data?.name ?? 'Key'}
-      lead={
-        <Link to="/keys" className="inline-flex items-center gap-1 text-link">
-          <Icon name="left" size={14} /> All keys
-        </Link>
-      }
+      lead={<BackLink to="/keys" label="All keys" />}
       actions={key.data !== undefined && <KeyActions apiKey={key.data} onIssued={setIssued} />}
     >
       <Loaded query={key} skeleton={<Skeleton lines={8} height={24} />}>

@@ -31,14 +31,7 @@ export function KeysPage() {
   return (
     <Page title="Keys" lead="Each key can have its own limit, expiry and restrictions." actions={button}>
       <Panel flush>
-        <Loaded
-          query={keys}
-          skeleton={
-            <div className="p-4">
-              <Skeleton lines={5} height={24} />
-            </div>
-          }
-        >
+        <Loaded query={keys} skeleton={<Skeleton lines={5} height={24} inset />}>
           {({ data }) =>
             data.length === 0 ? (
               <EmptyState title="No keys yet" action={button}>

@@ -9,7 +9,7 @@ import { Button } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
 import { Segmented, TextField } from '../../ui/field.tsx'
 import { Form } from '../../ui/form.tsx'
-import { ErrorPanel, Skeleton } from '../../ui/loaded.tsx'
+import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { EmptyState, Panel } from '../../ui/panel.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { numbers, Table } from '../../ui/table.tsx'
@@ -21,26 +21,24 @@ export function AccountsPage() {
   const { find = '' } = search
   const kind = search.kind === 'wallet' ? 'wallet' : 'all'
   const accounts = useInfiniteQuery(operatorAccountsQuery(find, kind))
-  const rows = accounts.data?.pages.flatMap(({ data }) => data)
   return (
     <OperatorLayout title="Accounts" lead="All accounts, newest first. Spend covers the last 30 days.">
       <FindForm find={find} kind={kind} />
       <Panel flush testId="operator-accounts">
-        {rows === undefined && accounts.error === null && (
-          <div aria-busy="true" className="p-4">
-            <Skeleton lines={8} height={24} />
-          </div>
-        )}
-        {accounts.error !== null && <ErrorPanel error={accounts.error} onRetry={() => void accounts.refetch()} />}
-        {rows?.length === 0 && (
-          <EmptyState title={find === '' && kind === 'all' ? 'No accounts yet' : 'No account matches'}>
-            {kind === 'wallet' && 'Wallets appear here with their first payment over x402. '}
-            {find === '' && kind === 'all'
-              ? 'The first sign-in with a wallet or a passkey creates an account.'
-              : 'Search by a whole account id, a whole address, or the beginning of a name.'}
-          </EmptyState>
-        )}
-        {rows !== undefined && rows.length > 0 && <Accounts rows={rows} />}
+        <Loaded query={accounts} skeleton={<Skeleton lines={8} height={24} inset />}>
+          {({ pages }) => {
+            const rows = pages.flatMap(({ data }) => data)
+            if (rows.length > 0) return <Accounts rows={rows} />
+            return (
+              <EmptyState title={find === '' && kind === 'all' ? 'No accounts yet' : 'No account matches'}>
+                {kind === 'wallet' && 'Wallets appear here with their first payment over x402. '}
+                {find === '' && kind === 'all'
+                  ? 'The first sign-in with a wallet or a passkey creates an account.'
+                  : 'Search by a whole account id, a whole address, or the beginning of a name.'}
+              </EmptyState>
+            )
+          }}
+        </Loaded>
       </Panel>
       {accounts.hasNextPage && (
         <div>

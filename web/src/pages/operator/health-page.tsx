@@ -6,7 +6,7 @@ import { atomic, formatAmount, formatCount } from '../../money/format.ts'
 import { formatSpan } from '../../ui/format-time.ts'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
-import { type Mark, StateMark } from '../../ui/state-mark.tsx'
+import { StateMark, standings } from '../../ui/state-mark.tsx'
 import { numbers, Table } from '../../ui/table.tsx'
 import { Time } from '../../ui/time.tsx'
 import { OperatorLayout } from './operator-layout.tsx'
@@ -68,15 +68,6 @@ function Attention({ items }: { items: OperatorHealth['attention'] }) {
   )
 }
 
-const states: Readonly<Record<OperatorHealth['parts'][number]['state'], readonly [Mark, string]>> = {
-  working: ['settled', 'Working'],
-  failing: ['failed', 'Failing'],
-  last_failed: ['held', 'Last answer failed'],
-  unused: ['cancelled', 'Not used yet'],
-  off: ['cancelled', 'Off'],
-  unknown: ['cancelled', 'Unknown'],
-}
-
 function Parts({ parts }: { parts: OperatorHealth['parts'] }) {
   return (
     <Panel title="Components" testId="parts" flush>
@@ -84,7 +75,7 @@ function Parts({ parts }: { parts: OperatorHealth['parts'] }) {
         {parts.map(({ name, state, detail }) => (
           <li key={name} className="grid grid-cols-[1fr_auto] gap-x-4 border-b border-rule px-4 py-2 last:border-b-0">
             <span>{name}</span>
-            <StateMark mark={states[state][0]} word={states[state][1]} />
+            <StateMark mark={standings[state][0]} word={standings[state][1]} />
             <span className="col-span-2 text-sm text-muted">{detail}</span>
           </li>
         ))}

@@ -8,18 +8,10 @@ const sections = [
   ['/operator/revenue', 'Revenue'],
 ] as const
 
+type OperatorLayoutProps = { title: string; lead: string; actions?: ReactNode; children: ReactNode }
+
 /** A page of the operator: its title, and the way to the other ones. Nothing here moves money. */
-export function OperatorLayout({
-  title,
-  lead,
-  actions,
-  children,
-}: {
-  title: string
-  lead: string
-  actions?: ReactNode
-  children: ReactNode
-}) {
+export function OperatorLayout({ title, lead, actions, children }: OperatorLayoutProps) {
   return (
     <Page title={title} lead={lead} actions={actions}>
       <nav aria-label="Operator" className="-mt-2 flex gap-4 overflow-x-auto border-b border-rule">

@@ -57,17 +57,9 @@ export function Checklist({ session, overview: { checklist }, done, onDismiss }:
   )
 }
 
-function Step({
-  number,
-  done,
-  title,
-  children,
-}: {
-  number: number
-  done: boolean
-  title: string
-  children: ReactNode
-}) {
+type StepProps = { number: number; done: boolean; title: string; children: ReactNode }
+
+function Step({ number, done, title, children }: StepProps) {
   return (
     <li className="grid grid-cols-[24px_1fr] gap-x-3 border-b border-rule p-4 last:border-b-0">
       <span

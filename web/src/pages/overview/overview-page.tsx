@@ -10,7 +10,7 @@ import { usePreference } from '../../shell/preferences.ts'
 import { Segmented } from '../../ui/field.tsx'
 import { Loaded } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
-import { StateMark } from '../../ui/state-mark.tsx'
+import { StateMark, standings } from '../../ui/state-mark.tsx'
 import { RequestList } from '../requests/request-list.tsx'
 import { Checklist } from './checklist.tsx'
 import { SpendChart } from './spend-chart.tsx'
@@ -113,14 +113,6 @@ function AlertsPanel({ overview: { alerts } }: { overview: Overview }) {
     </Panel>
   )
 }
-
-const standings = {
-  working: ['settled', 'Working'],
-  failing: ['failed', 'Failing'],
-  unused: ['cancelled', 'Not used yet'],
-  off: ['cancelled', 'Off'],
-  unknown: ['cancelled', 'Unknown'],
-} as const
 
 /** The ledger by what keeps the service from serving, the chain by the last comparison, the others by how they have answered. */
 function StatusPanel() {

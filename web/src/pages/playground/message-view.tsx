@@ -1,10 +1,13 @@
-import { type ReactNode, useState } from 'react'
-import { LazyMarkdown } from '../../markdown/lazy-markdown.tsx'
-import { Button, IconButton } from '../../ui/button.tsx'
+import { Link } from '@tanstack/react-router'
+import { lazy, type ReactNode, Suspense, useState } from 'react'
+import { useX402Wallet } from '../../api/session.ts'
+import { formatCount } from '../../money/format.ts'
+import { Button, buttonClass, IconButton } from '../../ui/button.tsx'
 import { CopyIconButton } from '../../ui/copy.tsx'
 import { TextArea } from '../../ui/field.tsx'
-import type { Answer, Message, ToolCall, UserMessage } from './conversation.ts'
-import { Failure } from './failure.tsx'
+import { Notice } from '../../ui/panel.tsx'
+import { explainCode } from '../requests/refusals.ts'
+import type { Answer, AnswerError, Message, ToolCall, UserMessage } from './conversation.ts'
 import type { PlaygroundActions } from './playground-actions.ts'
 import { EndingNote, TurnLine } from './turn-line.tsx'
 
@@ -55,16 +58,7 @@ export function MessageView(props: Props) {
 
 const lockedReason = 'Wait for the answer that is streaming, or stop it.'
 
-function Editor({
-  role,
-  locked,
-  problem,
-  text,
-  onChange,
-  onCancel,
-  onSave,
-  onAnswer,
-}: {
+type EditorProps = {
   role: Message['role']
   locked: boolean
   problem: string | undefined
@@ -73,7 +67,9 @@ function Editor({
   onCancel: () => void
   onSave: () => void
   onAnswer: () => void
-}) {
+}
+
+function Editor({ role, locked, problem, text, onChange, onCancel, onSave, onAnswer }: EditorProps) {
   const unsavable = locked || text.trim() === ''
   const reason = locked ? lockedReason : undefined
   return (
@@ -268,4 +264,63 @@ function pretty({ arguments: given }: ToolCall): string {
   } catch {
     return given
   }
+}
+
+const Markdown = lazy(() => import('../../markdown/markdown.tsx').catch(() => ({ default: Plain })))
+
+/** Markdown that a model wrote. Plain text until the parser has been loaded, and if it cannot be. */
+function LazyMarkdown({ text }: { text: string }) {
+  return (
+    <Suspense fallback={<Plain text={text} />}>
+      <Markdown text={text} />
+    </Suspense>
+  )
+}
+
+function Plain({ text }: { text: string }) {
+  return <p className="whitespace-pre-wrap">{text}</p>
+}
+
+type FailureProps = {
+  error: AnswerError
+  keyId: string
+  /** Why no call can be made with the settings. */
+  problem: string | undefined
+  onRetry: (() => void) | undefined
+  onAfford: (maxTokens: number) => void
+}
+
+/** A call that was refused or failed: what happened, and what can be done about it here. */
+function Failure({ error, keyId, problem, onRetry, onAfford }: FailureProps) {
+  const { message, code, affordableMaxTokens } = error
+  const isWalletAccount = useX402Wallet() !== undefined
+  const { remedy, to } = explainCode(code, isWalletAccount)
+  return (
+    <Notice tone="error" role="alert">
+      <p className="font-medium">{message}</p>
+      {code !== '' && <p className="mt-1 text-sm">{remedy}</p>}
+      <div className="mt-2 flex flex-wrap gap-2">
+        {code === 'insufficient_balance' && (
+          <Link to="/funds" className={buttonClass({ small: true })}>
+            {isWalletAccount ? 'Funds' : 'Deposit'}
+          </Link>
+        )}
+        {keyId !== '' && to === '/keys' && (
+          <Link to="/keys/$id" params={{ id: keyId }} className={buttonClass({ small: true })}>
+            Open the key
+          </Link>
+        )}
+        {affordableMaxTokens !== undefined && (
+          <Button small onClick={() => onAfford(affordableMaxTokens)}>
+            Use {formatCount(affordableMaxTokens)} max tokens
+          </Button>
+        )}
+        {onRetry !== undefined && (
+          <Button small onClick={onRetry} disabled={problem !== undefined} title={problem}>
+            Try again
+          </Button>
+        )}
+      </div>
+    </Notice>
+  )
 }

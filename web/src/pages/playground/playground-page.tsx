@@ -1,6 +1,6 @@
-import { type UseQueryResult, useQuery } from '@tanstack/react-query'
+import { type UseQueryResult, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
-import { type ReactNode, useEffect, useLayoutEffect, useMemo, useRef } from 'react'
+import { type ReactNode, useEffect, useLayoutEffect, useMemo, useRef, useSyncExternalStore } from 'react'
 import { keysQuery, modelsQuery, sessionQuery } from '../../api/queries.ts'
 import { hasRole } from '../../api/session.ts'
 import type { Key, Model, Session } from '../../api/shapes.ts'
@@ -17,12 +17,12 @@ import { EmptyState, Notice, Panel } from '../../ui/panel.tsx'
 import { worstOf } from '../../ui/worst-of.ts'
 import { Composer } from './composer.tsx'
 import { isRunning } from './conversation.ts'
-import type { PlaygroundState } from './conversation-store.ts'
+import { ConversationStore, type PlaygroundState, type Storage } from './conversation-store.ts'
+import { signedOut } from './kept-conversations.ts'
 import { PlaygroundActions } from './playground-actions.ts'
 import { firstKey, sendProblem } from './playground-form.ts'
 import { SettingsPanel } from './settings-panel.tsx'
 import { Thread } from './thread.tsx'
-import { useConversation } from './use-conversation.ts'
 
 const lead = 'Every request is quoted before it is sent and paid for by the key you choose.'
 
@@ -277,17 +277,14 @@ function Toolbar({ state, actions, session, payingKey, isEmpty }: ToolbarProps) 
   )
 }
 
-function CodeDialog({
-  calls,
-  isNext,
-  session,
-  onClose,
-}: {
+type CodeDialogProps = {
   calls: readonly (ChatBody | undefined)[]
   isNext: boolean
   session: Session
   onClose: () => void
-}) {
+}
+
+function CodeDialog({ calls, isNext, session, onClose }: CodeDialogProps) {
   const known = calls.filter((call) => call !== undefined)
   return (
     <Dialog title={isNext ? 'This request as code' : 'The last request as code'} onClose={onClose} wide>
@@ -308,4 +305,35 @@ function CodeDialog({
       </div>
     </Dialog>
   )
+}
+
+/** The conversation of this tab. It is outside the query cache, so that answers continue while another page is open. */
+function useConversation(
+  accountId: string,
+  defaults: { readonly model: string; readonly keyId: string },
+): { readonly store: ConversationStore; readonly state: PlaygroundState } {
+  const client = useQueryClient()
+  const { model, keyId } = defaults
+  const store = useMemo(() => {
+    const queryKey = ['playground', accountId]
+    const known = client.getQueryData<ConversationStore>(queryKey)
+    if (known !== undefined) return known
+    const made = new ConversationStore(tabStorage(), accountId, { model, keyId })
+    client.setQueryDefaults(queryKey, { gcTime: Number.POSITIVE_INFINITY })
+    client.setQueryData(queryKey, made)
+    window.addEventListener('pagehide', () => made.save())
+    window.addEventListener(signedOut, () => made.close(), { once: true })
+    return made
+  }, [accountId, client, keyId, model])
+  useEffect(() => () => store.save(), [store])
+  return { store, state: useSyncExternalStore(store.subscribe, store.snapshot) }
+}
+
+/** Some browsers forbid storage: the conversation then lasts until the page is reloaded. */
+function tabStorage(): Storage {
+  try {
+    return sessionStorage
+  } catch {
+    return { getItem: () => null, setItem: () => {}, removeItem: () => {} }
+  }
 }

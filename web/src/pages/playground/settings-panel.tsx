@@ -49,18 +49,10 @@ export function SettingsPanel({ settings, conversation: { lanes }, actions, keys
   )
 }
 
+type KeyFieldProps = { keys: readonly Key[]; keyId: string; onKey: (id: string) => void; error: string | undefined }
+
 /** Which key pays. It changes only when the user chooses another one. */
-function KeyField({
-  keys,
-  keyId,
-  onKey,
-  error,
-}: {
-  keys: readonly Key[]
-  keyId: string
-  onKey: (id: string) => void
-  error: string | undefined
-}) {
+function KeyField({ keys, keyId, onKey, error }: KeyFieldProps) {
   const chosen = keys.find(({ id }) => id === keyId)
   const options = keys.map(({ id, name }) => [id, name] as const)
   return (

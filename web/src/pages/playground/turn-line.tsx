@@ -6,7 +6,7 @@ import { atomic, formatCharge, formatCount, formatExact } from '../../money/form
 import { formatMs } from '../../ui/format-time.ts'
 import { Icon } from '../../ui/icon.tsx'
 import { RequestMark } from '../../ui/state-mark.tsx'
-import { mostHeld, returned } from '../requests/charge-sentence.ts'
+import { mostHeld, returned } from '../requests/request-words.ts'
 import type { Answer } from './conversation.ts'
 
 /** The ledger row of a turn. Only open requests are polled: a long conversation has many ended ones. */

@@ -1,20 +1,13 @@
 import type { Check } from '../../../../src/receipts/verify-receipt.ts'
+import { Notice } from '../../ui/panel.tsx'
 import { type Mark, StateMark } from '../../ui/state-mark.tsx'
 
 export type Verdict = 'proved' | 'pending' | 'unknown-issuer' | 'wrong'
 
+type ChecksProps = { checks: readonly Check[]; verdict: Verdict; word: string; nameOf: (check: Check) => string }
+
 /** The checks of a receipt or a bundle, under what they add up to. */
-export function Checks({
-  checks,
-  verdict,
-  word,
-  nameOf,
-}: {
-  checks: readonly Check[]
-  verdict: Verdict
-  word: string
-  nameOf: (check: Check) => string
-}) {
+export function Checks({ checks, verdict, word, nameOf }: ChecksProps) {
   return (
     <section
       aria-label="Checks"
@@ -49,4 +42,13 @@ const verdictMarks: Readonly<Record<Verdict, Mark>> = {
   pending: 'pending',
   'unknown-issuer': 'pending',
   wrong: 'failed',
+}
+
+/** In place of the checks: why there is nothing to check. */
+export function Unreadable({ problem }: { problem: string }) {
+  return (
+    <Notice tone="error" role="alert">
+      <StateMark mark="failed" word={problem} />
+    </Notice>
+  )
 }

@@ -16,7 +16,7 @@ import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { type Fact, Facts, Notice } from '../../ui/panel.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { Transaction } from '../requests/request-drawer.tsx'
-import { Checks, type Verdict } from './checks.tsx'
+import { Checks, Unreadable, type Verdict } from './checks.tsx'
 import { type IssuerCheck, isFromElsewhere, useIssuerCheck } from './issuer.ts'
 import { type Chosen, VerifiedBundle, VerifyFile } from './verify-file.tsx'
 
@@ -38,9 +38,7 @@ export function ReceiptPage() {
       ) : 'bundle' in chosen ? (
         <VerifiedBundle file={chosen.bundle} />
       ) : 'problem' in chosen ? (
-        <Notice tone="error" role="alert">
-          <StateMark mark="failed" word={chosen.problem} />
-        </Notice>
+        <Unreadable problem={chosen.problem} />
       ) : (
         <Verified document={chosen.document} />
       )}
@@ -82,13 +80,7 @@ function Verified({ document }: { document: unknown }) {
   })
   const issuer = verified.data?.receipt.payment?.issuer
   const issuerCheck = useIssuerCheck(issuer)
-  if (verified.error !== null) {
-    return (
-      <Notice tone="error" role="alert">
-        <StateMark mark="failed" word={verified.error.message} />
-      </Notice>
-    )
-  }
+  if (verified.error !== null) return <Unreadable problem={verified.error.message} />
   if (verified.data === undefined || (issuer !== undefined && issuerCheck === undefined)) {
     return <p role="status">Checking…</p>
   }

@@ -6,9 +6,8 @@ import { formatAmount, formatCount } from '../../money/format.ts'
 import { buttonClass } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
 import { Icon } from '../../ui/icon.tsx'
-import { Facts, Notice } from '../../ui/panel.tsx'
-import { StateMark } from '../../ui/state-mark.tsx'
-import { Checks } from './checks.tsx'
+import { Facts } from '../../ui/panel.tsx'
+import { Checks, Unreadable } from './checks.tsx'
 import { type IssuerCheck, isFromElsewhere, useIssuerCheck } from './issuer.ts'
 
 /** The chosen file: the JSON of one receipt, the bundle of an account, which is streamed while it is verified, or neither. */
@@ -98,13 +97,7 @@ export function VerifiedBundle({ file }: { file: File }) {
     retry: false,
   })
   const issuerCheck = useIssuerCheck(report.data?.header.issuer)
-  if (report.error !== null) {
-    return (
-      <Notice tone="error" role="alert">
-        <StateMark mark="failed" word={report.error.message} />
-      </Notice>
-    )
-  }
+  if (report.error !== null) return <Unreadable problem={report.error.message} />
   if (report.data === undefined || issuerCheck === undefined) {
     return <p role="status">Checking… {formatCount(count)} entries</p>
   }

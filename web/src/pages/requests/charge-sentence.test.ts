@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { chargeSentence, returned } from './charge-sentence.ts'
+import { chargeSentence, returned } from './request-words.ts'
 
 const succeeded = {
   status: 'succeeded',

@@ -6,7 +6,7 @@ import { Icon } from '../../ui/icon.tsx'
 import { RequestMark } from '../../ui/state-mark.tsx'
 import { type Column, numbers } from '../../ui/table.tsx'
 import { Time } from '../../ui/time.tsx'
-import { detail } from './detail.ts'
+import { detail } from './request-words.ts'
 
 export type RequestColumn = Column<LedgerRequest> & { readonly id: string }
 

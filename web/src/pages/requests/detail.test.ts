@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { detail } from './detail.ts'
+import { detail } from './request-words.ts'
 
 test('a request whose client left says after how many tokens, one of them in the singular', () => {
   const after = (completion_tokens: number) =>

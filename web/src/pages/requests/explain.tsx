@@ -7,7 +7,7 @@ import { Button } from '../../ui/button.tsx'
 import { classNames } from '../../ui/class-names.ts'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
-import { chargeSentence, mostHeld, returned } from './charge-sentence.ts'
+import { chargeSentence, mostHeld, returned } from './request-words.ts'
 
 const names: Readonly<Record<ExplainedLine['item'], readonly [one: string, unit: string]>> = {
   input: ['Input', 'tokens'],
@@ -92,21 +92,16 @@ function lineNote({ item, units, price }: ExplainedLine): string {
   return `${formatCount(units)} ${units === 1 ? unit.slice(0, -1) : unit} × ${each}`
 }
 
-function Line({
-  label,
-  note,
-  amount,
-  indent = false,
-  strong = false,
-  testId,
-}: {
+type LineProps = {
   label: ReactNode
   note?: string
   amount: string
   indent?: boolean
   strong?: boolean
   testId?: string
-}) {
+}
+
+function Line({ label, note, amount, indent = false, strong = false, testId }: LineProps) {
   return (
     <tr className={classNames('border-b border-rule', strong && 'border-t border-t-edge')}>
       <th

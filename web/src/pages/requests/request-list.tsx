@@ -3,7 +3,7 @@ import type { LedgerRequest } from '../../api/shapes.ts'
 import { atomic, formatCharge } from '../../money/format.ts'
 import { RequestMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
-import { detail } from './detail.ts'
+import { detail } from './request-words.ts'
 
 /** Requests in two lines each: for narrow screens, and for the few newest on other pages. */
 export function RequestList({ requests }: { requests: readonly LedgerRequest[] }) {

@@ -1,5 +1,5 @@
 import { type UseInfiniteQueryResult, useInfiniteQuery, useQuery, useQueryClient } from '@tanstack/react-query'
-import { Link, Outlet, useNavigate, useParams, useSearch } from '@tanstack/react-router'
+import { Outlet, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { useEffect, useMemo, useRef, useState } from 'react'
 import { addressOf } from '../../api/call.ts'
 import {
@@ -12,7 +12,7 @@ import {
 } from '../../api/queries.ts'
 import type { LedgerRequest } from '../../api/shapes.ts'
 import { useLiveEvents } from '../../shell/live.tsx'
-import { Page } from '../../shell/page.tsx'
+import { BackLink, Page } from '../../shell/page.tsx'
 import { usePreference, useShortcutsEnabled } from '../../shell/preferences.ts'
 import { isBusy } from '../../shell/shortcuts.tsx'
 import { firstCall } from '../../snippets/code.ts'
@@ -119,8 +119,8 @@ export function RequestsPage() {
               />
             ))}
           {rows.length === 0 && list.isPending && (
-            <div className="p-4" aria-busy="true">
-              <Skeleton lines={8} height={20} />
+            <div aria-busy="true">
+              <Skeleton lines={8} height={20} inset />
             </div>
           )}
           {rows.length === 0 && list.isSuccess && !list.hasNextPage && (
@@ -136,14 +136,7 @@ export function RequestsPage() {
 
 function NarrowRequest() {
   return (
-    <Page
-      title="Request"
-      lead={
-        <Link to="/requests" search={true} className="inline-flex items-center gap-1 text-link">
-          <Icon name="left" size={14} /> All requests
-        </Link>
-      }
-    >
+    <Page title="Request" lead={<BackLink to="/requests" search label="All requests" />}>
       <Outlet />
     </Page>
   )
@@ -317,7 +310,7 @@ function More({ list }: { list: Reading }) {
   const { hasNextPage, isFetchingNextPage, isFetchNextPageError, fetchNextPage, error } = list
   useEffect(() => {
     if (!hasNextPage || isFetchingNextPage || isFetchNextPageError) return
-    // A busy page hears of several moments in one call, oldest first: the end was far away, and now it is near.
+    // A busy page gets several observations in one call, oldest first: only the last one counts.
     const observer = new IntersectionObserver((moments) => moments.at(-1)!.isIntersecting && void fetchNextPage(), {
       rootMargin: '800px',
     })

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { paidTogether, settlementWords } from './settlement-words.ts'
+import { paidTogether, settlementWords } from './request-words.ts'
 
 const nonce = `0x${'0'.repeat(64)}` as const
 const payment = { number: '7', nonce, value: '0.0042', value_atomic: '4200', entries: 42 }

@@ -89,17 +89,9 @@ export function OwnerPanel({ session, account }: { session: Session; account: Ac
   )
 }
 
-function ProofButtons({
-  session,
-  account,
-  busy,
-  onChoose,
-}: {
-  session: Session
-  account: Account
-  busy: boolean
-  onChoose: (means: Means) => void
-}) {
+type ProofButtonsProps = { session: Session; account: Account; busy: boolean; onChoose: (means: Means) => void }
+
+function ProofButtons({ session, account, busy, onChoose }: ProofButtonsProps) {
   const wallets = useWallets()
   return (
     <div className="flex flex-wrap items-center gap-2">

@@ -4,7 +4,6 @@ import { call } from '../../api/call.ts'
 import { accountLogQuery, sessionQuery, sessionsQuery } from '../../api/queries.ts'
 import { hasRole } from '../../api/session.ts'
 import type { Account, Session } from '../../api/shapes.ts'
-import { DialogButton } from '../../shell/change-dialog.tsx'
 import { Page } from '../../shell/page.tsx'
 import { type Theme, useShortcutsEnabled, useTheme } from '../../shell/preferences.ts'
 import { Item, ResourcePanel } from '../../shell/resource-panel.tsx'
@@ -13,16 +12,11 @@ import { settingsSections } from '../../shell/settings-sections.ts'
 import { useChange } from '../../shell/use-change.ts'
 import { AnchorButton, Button } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
-import { Dialog } from '../../ui/dialog.tsx'
 import { Checkbox, Segmented, TextField } from '../../ui/field.tsx'
 import { Form } from '../../ui/form.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
-import { useWallets, type Wallet } from '../../wallet/wallet.ts'
-import { WalletButton } from '../../wallet/wallet-button.tsx'
-import { addPasskey, passkeysWork } from '../sign-in/passkey.ts'
-import { prepareMessage, sign } from '../sign-in/wallet.ts'
 import { AlertsPanel } from './alerts-panel.tsx'
 import { browserName } from './browser-name.ts'
 import { CloseAccount } from './close-account.tsx'
@@ -30,7 +24,7 @@ import { logSentence } from './log-sentence.ts'
 import { ManagementKeysPanel } from './management-keys-panel.tsx'
 import { MembersPanel } from './members-panel.tsx'
 import { OwnerPanel } from './owner-panel.tsx'
-import { RemoveButton } from './remove-button.tsx'
+import { Passkeys, Wallets } from './sign-in-methods.tsx'
 import { WebhooksPanel } from './webhooks-panel.tsx'
 
 export function SettingsPage() {
@@ -158,114 +152,6 @@ function Appearance() {
         />
       </div>
     </Panel>
-  )
-}
-
-function Passkeys({ session, account }: { session: Session; account: Account }) {
-  const add = useChange(() => addPasskey(), 'Passkey added.')
-  return (
-    <Panel
-      title="Passkeys"
-      actions={
-        passkeysWork(session) && (
-          <Button small icon="plus" change={add}>
-            Add passkey
-          </Button>
-        )
-      }
-    >
-      {account.passkeys.length === 0 && (
-        <p className="text-muted">No passkeys. A passkey lets you sign in without a wallet.</p>
-      )}
-      <ul className="flex flex-col gap-2">
-        {account.passkeys.map(({ id, name, added_at, established }) => (
-          <Item
-            key={id}
-            name={
-              <>
-                {name}{' '}
-                <span className="text-sm text-muted">
-                  since <Time at={added_at} show="day" />
-                </span>
-              </>
-            }
-            actions={
-              <RemoveButton
-                {...{ session, account, id, name, established }}
-                what="passkey"
-                remove={(body) => call('DELETE /api/passkeys/{id}', { parameters: { id }, body })}
-              >
-                <p>
-                  You can no longer sign in with {name}, added <Time at={added_at} />. A new passkey can confirm a
-                  withdrawal address only after a waiting period.
-                </p>
-              </RemoveButton>
-            }
-          />
-        ))}
-      </ul>
-      {add.error !== null && <ErrorPanel error={add.error} />}
-    </Panel>
-  )
-}
-
-function Wallets({ session, account }: { session: Session; account: Account }) {
-  return (
-    <Panel
-      title="Wallets"
-      actions={
-        <DialogButton small icon="plus" dialog={(close) => <AddWalletDialog onClose={close} />}>
-          Add wallet
-        </DialogButton>
-      }
-    >
-      {account.wallets.length === 0 && (
-        <p className="text-muted">No wallets. You can sign in with a wallet and withdraw to it.</p>
-      )}
-      <ul className="flex flex-col gap-2">
-        {account.wallets.map(({ address, established }) => (
-          <Item
-            key={address}
-            name={<CopyableId id={address} label="address" short />}
-            actions={
-              <RemoveButton
-                {...{ session, account, established }}
-                id={address}
-                name={address}
-                what="wallet"
-                remove={(body) => call('DELETE /api/wallets/{address}', { parameters: { address }, body })}
-              >
-                <p>
-                  You can no longer sign in with <span className="num">{address}</span>. If you add it again, it can
-                  confirm a withdrawal address only after a waiting period.
-                </p>
-              </RemoveButton>
-            }
-          />
-        ))}
-      </ul>
-    </Panel>
-  )
-}
-
-/** Use another wallet of this browser, added by the same signature that signs in. */
-function AddWalletDialog({ onClose }: { onClose: () => void }) {
-  const wallets = useWallets()
-  const add = useChange(async (wallet: Wallet) => {
-    const message = await prepareMessage(wallet)
-    await call('POST /api/wallets', { body: { message: message.text, signature: await sign(wallet, message) } })
-    onClose()
-  }, 'Wallet added.')
-  return (
-    <Dialog title="Add a wallet" onClose={onClose}>
-      <div className="flex flex-col gap-3">
-        {wallets.length === 0 && <p className="text-muted">No wallet found in this browser.</p>}
-        {wallets.map((wallet) => (
-          <WalletButton key={wallet.id} wallet={wallet} onClick={() => add.mutate(wallet)} busy={add.isPending} />
-        ))}
-        {add.error !== null && <ErrorPanel error={add.error} />}
-      </div>
-    </Dialog>
   )
 }
 

@@ -12,16 +12,10 @@ const words = {
   recent: ['Confirm it is you', 'Please sign in again: this moves money or changes account access.'],
 } as const
 
+type SignInAgainProps = { reason: 'expired' | 'recent'; onDone: (session: Session) => void; onClose: () => void }
+
 /** A dialog over the page: form input is not lost. The service refuses the sign-in of another person. */
-export function SignInAgain({
-  reason,
-  onDone,
-  onClose,
-}: {
-  reason: 'expired' | 'recent'
-  onDone: (session: Session) => void
-  onClose: () => void
-}) {
+export function SignInAgain({ reason, onDone, onClose }: SignInAgainProps) {
   const { data: session } = useQuery(sessionQuery)
   const [title, text] = words[reason]
   const ways = session && waysToConfirm(session)

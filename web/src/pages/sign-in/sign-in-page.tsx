@@ -61,16 +61,10 @@ function InvitationNotice({ invitation }: { invitation: string }) {
   )
 }
 
+type JoinAsProps = { session: Session; invitation: string; onSignedOut: () => void }
+
 /** For a person who is already signed in. */
-function JoinAs({
-  session,
-  invitation,
-  onSignedOut,
-}: {
-  session: Session
-  invitation: string
-  onSignedOut: () => void
-}) {
+function JoinAs({ session, invitation, onSignedOut }: JoinAsProps) {
   usePageTitle('Join an account')
   const client = useQueryClient()
   const join = useMutation({

@@ -15,18 +15,10 @@ import { openWithPasskey, passkeysWork, signInWithPasskey } from './passkey.ts'
 import { prepareMessage, type SignInMessage, signInWithWallet } from './wallet.ts'
 import type { Ways } from './ways.ts'
 
+type SignInProps = { lead: string; invitation?: string | undefined; onSignedIn?: () => void; children?: ReactNode }
+
 /** The form, in place of a page that needs a session. Pages re-render when the session query is set. */
-export function SignIn({
-  lead,
-  invitation,
-  onSignedIn,
-  children,
-}: {
-  lead: string
-  invitation?: string | undefined
-  onSignedIn?: () => void
-  children?: ReactNode
-}) {
+export function SignIn({ lead, invitation, onSignedIn, children }: SignInProps) {
   usePageTitle('Sign in')
   const session = useQuery(sessionQuery)
   const client = useQueryClient()

@@ -5,9 +5,9 @@ import { usePageTitle } from '../../shell/page.tsx'
 import { formatMs } from '../../ui/format-time.ts'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Facts, Panel } from '../../ui/panel.tsx'
-import { StateMark } from '../../ui/state-mark.tsx'
+import { StateMark, standings } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
-import { HistoryStrip, type Slot } from './history-strip.tsx'
+import { share, slotsOf } from './slots.ts'
 
 type Status = Answer<'GET /api/status'>
 
@@ -58,13 +58,6 @@ function usdcOr(amount: string | undefined): string {
   return amount === undefined ? '–' : `${amount} USDC`
 }
 
-const words = {
-  working: ['settled', 'Working'],
-  failing: ['failed', 'Failing'],
-  unused: ['cancelled', 'Not used yet'],
-  off: ['cancelled', 'Off'],
-} as const satisfies Record<Standing, readonly [string, string]>
-
 function ServiceRows({ status }: { status: Status }) {
   const rows = [
     ['API', 'Accepts requests', ({ ok }: Slot) => (ok ? 'working' : 'failing')],
@@ -76,7 +69,7 @@ function ServiceRows({ status }: { status: Status }) {
     <>
       <ul>
         {rows.map(([name, meaning, read]) => {
-          const [mark, word] = words[read(status)]
+          const [mark, word] = standings[read(status)]
           return (
             <li
               key={name}
@@ -115,5 +108,42 @@ function Problems() {
     <Panel title="Problems">
       <Facts rows={problems} />
     </Panel>
+  )
+}
+
+type Slot = Omit<Answer<'GET /api/status'>['history'][number], 'start'>
+
+const colours: Readonly<Record<Standing | 'gap', string>> = {
+  working: 'var(--color-accent)',
+  failing: 'var(--color-error)',
+  unused: 'var(--color-rule)',
+  off: 'var(--color-rule)',
+  gap: 'transparent',
+}
+
+type HistoryStripProps = { name: string; history: Answer<'GET /api/status'>['history']; read: (slot: Slot) => Standing }
+
+/** One part over the last day: a bar for each five minutes. Assistive software reads a percentage. */
+function HistoryStrip({ name, history, read }: HistoryStripProps) {
+  const slots = slotsOf(history, read, Date.now())
+  const text = share(slots)
+  return (
+    <span className="flex items-center gap-3">
+      <svg
+        role="img"
+        aria-label={`${name}, last 24 hours: ${text}`}
+        viewBox={`0 0 ${slots.length} 20`}
+        preserveAspectRatio="none"
+        className="h-5 min-w-0 flex-1 rounded-sm bg-sunken"
+      >
+        {slots.map((standing, at) =>
+          standing === 'gap' ? null : (
+            // biome-ignore lint/suspicious/noArrayIndexKey: a slot is its place.
+            <rect key={at} x={at} width={1} height={20} fill={colours[standing]} />
+          ),
+        )}
+      </svg>
+      <span className="num w-20 text-right text-sm text-muted">{text}</span>
+    </span>
   )
 }
