@@ -28,7 +28,7 @@ type Props<Row> = {
   /** A row on a narrow screen, where the table becomes a list. Without it the table scrolls by itself. */
   item?: (row: Row) => ReactNode
   rowTestId?: string
-  /** False where a menu in a row must not be cut off. */
+  /** False where a menu in a row must not be cut off; the cells then stand closer together. */
   canScroll?: boolean
 }
 
@@ -45,6 +45,7 @@ export function Table<Row>({ label, columns, rows, rowKey, footer, item, rowTest
         ))}
       </ul>
     )
+  const pad = canScroll ? 'px-4' : 'px-3 first:pl-4'
   return (
     <section
       className={canScroll ? 'overflow-x-auto' : undefined}
@@ -59,7 +60,7 @@ export function Table<Row>({ label, columns, rows, rowKey, footer, item, rowTest
               <th
                 key={id ?? head}
                 scope="col"
-                className={classNames('px-4 py-2 font-normal whitespace-nowrap', right && 'text-right', className)}
+                className={classNames(pad, 'py-2 font-normal whitespace-nowrap', right && 'text-right', className)}
               >
                 {isHeadHidden ? <span className="sr-only">{head}</span> : head}
               </th>
@@ -70,7 +71,7 @@ export function Table<Row>({ label, columns, rows, rowKey, footer, item, rowTest
           {rows.map((row) => (
             <tr key={rowKey(row)} data-testid={rowTestId} className="border-b border-rule last:border-b-0">
               {columns.map(({ id, head, cell, right, className }, at) => (
-                <td key={id ?? head} className={cellClass(right, at === 0 && 'whitespace-nowrap', className)}>
+                <td key={id ?? head} className={cellClass(right, pad, at === 0 && 'whitespace-nowrap', className)}>
                   {cell(row)}
                 </td>
               ))}
@@ -81,7 +82,7 @@ export function Table<Row>({ label, columns, rows, rowKey, footer, item, rowTest
           <tfoot>
             <tr className="border-t border-edge font-medium">
               {columns.map(({ id, head, right }, at) => (
-                <td key={id ?? head} className={cellClass(right)}>
+                <td key={id ?? head} className={cellClass(right, pad)}>
                   {footer[at]}
                 </td>
               ))}
@@ -94,5 +95,5 @@ export function Table<Row>({ label, columns, rows, rowKey, footer, item, rowTest
 }
 
 function cellClass(right: boolean | undefined, ...more: readonly (string | false | undefined)[]): string {
-  return classNames('px-4 py-2', right && 'num text-right whitespace-nowrap', ...more)
+  return classNames('py-2', right && 'num text-right whitespace-nowrap', ...more)
 }
