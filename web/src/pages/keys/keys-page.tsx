@@ -84,7 +84,11 @@ const columnsFor = (onIssued: Issued): readonly Column<Key>[] => [
       </>
     ),
   },
-  { head: 'Key', className: 'num whitespace-nowrap text-muted max-xl:hidden', cell: hintOf },
+  {
+    head: 'Key',
+    className: 'max-xl:hidden',
+    cell: (key) => <span className="num whitespace-nowrap text-muted">{hintOf(key)}</span>,
+  },
   { head: 'Spend', cell: (key) => <LimitBar apiKey={key} /> },
   { head: 'Expires', cell: ({ expires_at: at }) => (at === null ? 'Never' : <Time at={at} show="day" />) },
   {
