@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { isAmount } from './amount.ts'
+import { isAmount } from './format.ts'
 
 test('an amount is a decimal above zero with at most six decimals', () => {
   for (const text of ['1', '0.01', '0.000001', '999999999999.999999']) assert.ok(isAmount(text), text)

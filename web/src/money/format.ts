@@ -1,4 +1,4 @@
-import { fromAtomic, type Usdc } from '../../../src/money/usdc.ts'
+import { format, fromAtomic, parse, type Usdc } from '../../../src/money/usdc.ts'
 
 // How amounts are written, everywhere in the dashboard. Never through a float. Three rules:
 //
@@ -87,4 +87,28 @@ function digitsOf(amount: bigint, decimalsMin: number, decimalsMax: number): str
 
 function group(digits: string): string {
   return digits.replace(/\B(?=(\d{3})+(?!\d))/g, ',')
+}
+
+/** Whether this is an amount of USDC above zero that the token can have, as people type it. */
+export function isAmount(text: string): boolean {
+  return /^\d{1,12}(\.\d{1,6})?$/.test(text) && /[1-9]/.test(text)
+}
+
+export const amountError = 'Enter an amount above 0 USDC with at most six decimals, such as 2.50.'
+
+/** A price of one token in USDC, such as `0.000005`, in atomic units per million tokens. */
+export function perMillion(perToken: string): bigint {
+  const [whole = '0', fraction = ''] = perToken.split('.')
+  return parse(whole) * 1_000_000n + BigInt(fraction.padEnd(12, '0').slice(0, 12) || '0')
+}
+
+/** A price of one token as people compare it, per million tokens: `$5.00`. */
+export function formatPerMillion(perToken: string): string {
+  const digits = perMillion(perToken).toString().padStart(7, '0')
+  return formatPrice(`${digits.slice(0, -6)}.${digits.slice(-6).replace(/0{1,4}$/, '')}`)
+}
+
+/** A price of one token as the ledger writes it, in USDC per million tokens: `5.000000`. */
+export function usdcPerMillion(perToken: string): string {
+  return format(fromAtomic(perMillion(perToken)))
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { formatPerMillion, perMillion } from './token-price.ts'
+import { formatPerMillion, perMillion } from './format.ts'
 
 test('a price per token is the price for a million, to the atomic unit', () => {
   assert.equal(perMillion('0.000001'), 1_000_000n)

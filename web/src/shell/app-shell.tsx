@@ -9,12 +9,12 @@ import { lazyDialog } from '../ui/lazy-dialog.tsx'
 import { ErrorPanel } from '../ui/loaded.tsx'
 import { BottomBar } from './bottom-bar.tsx'
 import { LiveUpdates } from './live.tsx'
+import { SkipLink } from './page.tsx'
 import { useAskSignIn, useIsSignedOut } from './providers.tsx'
 import { Rail } from './rail.tsx'
 import { SandboxBar } from './sandbox-bar.tsx'
 import { ShortcutsDialog, useShortcuts } from './shortcuts.tsx'
 import { SignedOut } from './signed-out.tsx'
-import { SkipLink } from './skip-link.tsx'
 import { TopBar } from './top-bar.tsx'
 
 const Palette = lazyDialog(() => import('./palette.tsx').then((module) => module.Palette))

@@ -1,4 +1,4 @@
-import { Link } from '@tanstack/react-router'
+import { Link, useLocation } from '@tanstack/react-router'
 import { type ReactNode, useEffect } from 'react'
 import { Icon } from '../ui/icon.tsx'
 
@@ -33,5 +33,24 @@ export function BackLink({ to, search, label }: { to: string; search?: true; lab
     <Link to={to} {...(search && { search })} className="inline-flex items-center gap-1 text-link print:hidden">
       <Icon name="left" size={14} /> {label}
     </Link>
+  )
+}
+
+/** Follows a link to one part of a page: the part is there only once its data is. */
+export function useScrollToHash(ready: boolean): void {
+  const { hash } = useLocation()
+  useEffect(() => {
+    if (ready && hash !== '') document.getElementById(hash)?.scrollIntoView()
+  }, [ready, hash])
+}
+
+export function SkipLink() {
+  return (
+    <a
+      href="#content"
+      className="sr-only z-50 rounded-md bg-ink px-3 py-2 text-paper focus:not-sr-only focus:fixed focus:top-2 focus:left-2"
+    >
+      Skip to content
+    </a>
   )
 }

@@ -1,7 +1,7 @@
 import { Link, Outlet } from '@tanstack/react-router'
 import type { ReactNode } from 'react'
+import { SkipLink } from './page.tsx'
 import { Wordmark } from './rail.tsx'
-import { SkipLink } from './skip-link.tsx'
 import { ThemeButton } from './theme-button.tsx'
 
 /** Pages that need no session: sign-in, receipts, status. */

@@ -37,7 +37,9 @@ function Field({ label, hint, error, control }: Described & { control: (linked: 
 type Native<Props> = Omit<Props, 'onChange' | 'value'>
 
 type TextFieldProps = Described & {
-  /** Of USDC, as typed, without spaces around it. */
+  /** Without spaces around it. */
+  trimmed?: boolean
+  /** Of USDC, as typed. */
   amount?: boolean
   mono?: boolean
   suffix?: ReactNode
@@ -50,6 +52,7 @@ export function TextField({
   hint,
   error,
   amount = false,
+  trimmed = amount,
   mono = amount,
   suffix,
   onChange,
@@ -68,7 +71,7 @@ export function TextField({
             {...(amount && { inputMode: 'decimal' })}
             {...linked}
             {...rest}
-            onChange={({ target }) => onChange(amount ? target.value.trim() : target.value)}
+            onChange={({ target }) => onChange(trimmed ? target.value.trim() : target.value)}
             className={classNames(control, mono && 'num', unit !== undefined && 'pr-24')}
           />
           {unit !== undefined && (

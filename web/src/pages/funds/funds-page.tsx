@@ -13,9 +13,8 @@ import { alertWords } from '../settings/alert-terms.ts'
 import { DepositPanel } from './deposit-panel.tsx'
 import { History } from './history.tsx'
 import { LiabilityLine } from './liability-line.tsx'
-import { RefundPanel } from './refund-panel.tsx'
+import { RefundPanel, X402Panel } from './wallet-account-panels.tsx'
 import { WithdrawPanel } from './withdraw-panel.tsx'
-import { X402Panel } from './x402-panel.tsx'
 
 const addressPollMs = 5_000
 

@@ -1,6 +1,6 @@
 import { type UseQueryResult, useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
-import { useState } from 'react'
+import { type ReactNode, useState } from 'react'
 import { adjustmentsQuery, depositsQuery, withdrawalsQuery } from '../../api/queries.ts'
 import { useX402Wallet } from '../../api/session.ts'
 import type { Adjustment, Deposit, Withdrawal } from '../../api/shapes.ts'
@@ -100,7 +100,33 @@ export function History({ chain }: { chain: Chain | null }) {
   )
 }
 
-const rowClass = 'grid gap-x-6 gap-y-2 border-b border-rule p-4 last:border-b-0 md:grid-cols-[200px_1fr_auto]'
+type RowProps = {
+  name: string
+  at: string
+  mark?: ReactNode
+  children: ReactNode
+  amount: string
+  'data-testid': string
+}
+
+function Row({ name, at, mark, children, amount, ...rest }: RowProps & { 'data-state'?: string }) {
+  return (
+    <li
+      {...rest}
+      className="grid gap-x-6 gap-y-2 border-b border-rule p-4 last:border-b-0 md:grid-cols-[200px_1fr_auto]"
+    >
+      <div>
+        <p className="font-medium">{name}</p>
+        <p className="text-sm text-muted">
+          <Time at={at} />
+        </p>
+        {mark}
+      </div>
+      <div className="flex flex-col gap-2">{children}</div>
+      <p className="num text-right">{amount}</p>
+    </li>
+  )
+}
 
 function TransferRow({ entry, chain }: { entry: Exclude<Entry, { kind: 'adjustment' }>; chain: Chain | null }) {
   const { kind, item } = entry
@@ -115,56 +141,39 @@ function TransferRow({ entry, chain }: { entry: Exclude<Entry, { kind: 'adjustme
       : item.is_refund
         ? 'Refund to the wallet'
         : 'Withdrawal'
+  const why = kind === 'deposit' ? whyNotYet(item, chain, now) : undefined
   return (
-    <li
+    <Row
       data-testid={kind === 'deposit' ? 'deposit-row' : 'withdrawal-row'}
       data-state={item.state}
-      className={rowClass}
-    >
-      <div>
-        <p className="font-medium">{name}</p>
-        <p className="text-sm text-muted">
-          <Time at={item.created_at} />
-        </p>
+      name={name}
+      at={item.created_at}
+      mark={
         <StateMark
           mark={failed ? 'failed' : done ? 'settled' : 'pending'}
           word={failed ? 'Failed' : done ? (kind === 'deposit' ? 'Credited' : 'Confirmed') : 'In progress'}
         />
-      </div>
-      <div className="flex flex-col gap-2">
-        <Steps steps={item.steps} failed={failed} reason={item.reason} explorer={chain?.explorer_url ?? null} />
-        {kind === 'deposit' && <WhyNotYet deposit={item} chain={chain} nowMs={now} />}
-      </div>
-      <p className="num text-right">
-        {kind === 'deposit' ? '+' : '−'}
-        {formatExact(atomic(item.amount_atomic))}
-      </p>
-    </li>
+      }
+      amount={`${kind === 'deposit' ? '+' : '−'}${formatExact(atomic(item.amount_atomic))}`}
+    >
+      <Steps steps={item.steps} failed={failed} reason={item.reason} explorer={chain?.explorer_url ?? null} />
+      {/* A deposit that takes long explains itself: it is small, or something is slow. */}
+      {why !== undefined && <p className="text-sm text-held">{why}</p>}
+    </Row>
   )
-}
-
-/** A deposit that takes long explains itself: it is small, or something is slow. */
-function WhyNotYet({ deposit, chain, nowMs }: { deposit: Deposit; chain: Chain | null; nowMs: number }) {
-  const why = whyNotYet(deposit, chain, nowMs)
-  return why === undefined ? null : <p className="text-sm text-held">{why}</p>
 }
 
 function AdjustmentRow({ adjustment: { amount_atomic, reason, created_at } }: { adjustment: Adjustment }) {
   const amount = atomic(amount_atomic)
   return (
-    <li data-testid="adjustment-row" className={rowClass}>
-      <div>
-        <p className="font-medium">{amount > 0n ? 'Refund' : 'Charge'}</p>
-        <p className="text-sm text-muted">
-          <Time at={created_at} />
-        </p>
-      </div>
+    <Row
+      data-testid="adjustment-row"
+      name={amount > 0n ? 'Refund' : 'Charge'}
+      at={created_at}
+      amount={`${amount > 0n ? '+' : ''}${formatExact(amount)}`}
+    >
       <p>{reason}</p>
-      <p className="num text-right">
-        {amount > 0n && '+'}
-        {formatExact(amount)}
-      </p>
-    </li>
+    </Row>
   )
 }
 

@@ -1,17 +1,22 @@
 import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { call } from '../../api/call.ts'
-import { keyQuery } from '../../api/queries.ts'
+import { keyQuery, sessionQuery } from '../../api/queries.ts'
 import { useRole } from '../../api/session.ts'
-import type { Key } from '../../api/shapes.ts'
+import type { Key, KeyWithSecret } from '../../api/shapes.ts'
 import { ChangeDialog } from '../../shell/change-dialog.tsx'
 import { useChange } from '../../shell/use-change.ts'
+import { firstCall } from '../../snippets/code.ts'
+import { SnippetTabs } from '../../snippets/snippet-tabs.tsx'
+import { Button } from '../../ui/button.tsx'
+import { download } from '../../ui/csv.ts'
 import { Dialog } from '../../ui/dialog.tsx'
 import { SelectField } from '../../ui/field.tsx'
 import { useForm } from '../../ui/form.tsx'
 import { Icon } from '../../ui/icon.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { menuItemClass, Popover } from '../../ui/menu.tsx'
+import { ShownOnceDialog } from '../../ui/shown-once-dialog.tsx'
 import { RequestList } from '../requests/request-list.tsx'
 import {
   checkTerms,
@@ -24,7 +29,6 @@ import {
   termsChanges,
   termsOf,
 } from './key-terms.ts'
-import type { IssuedKey } from './secret-dialog.tsx'
 import { TermsFields } from './terms-fields.tsx'
 
 type Action = 'edit' | 'rotate' | 'revoke'
@@ -170,5 +174,46 @@ function RevokeDialog({ apiKey, onClose }: Props) {
         <RequestList requests={(data?.recent ?? []).slice(0, 5)} />
       </section>
     </ChangeDialog>
+  )
+}
+
+/** A key that was created or rotated. The page keeps it until its secret was seen: dialogs and rows come and go. */
+export type IssuedKey = { readonly title: 'Key created' | 'Key rotated'; readonly apiKey: KeyWithSecret }
+
+/** The one time that a secret is seen. */
+export function SecretDialog({ issued: { title, apiKey }, onClose }: { issued: IssuedKey; onClose: () => void }) {
+  const { data: session } = useQuery(sessionQuery)
+  const downloadEnv = () => {
+    const baseUrl = session?.base_url ?? `${window.location.origin}/v1`
+    download('.env', 'text/plain', `OPENAI_BASE_URL=${baseUrl}\nOPENAI_API_KEY=${apiKey.secret}\n`)
+  }
+  return (
+    <ShownOnceDialog
+      wide
+      title={title}
+      lead={
+        <>
+          This is the secret of <strong className="font-medium">{apiKey.name}</strong>. Copy it now: we store only a
+          hash and cannot show it again.
+        </>
+      }
+      value={apiKey.secret}
+      copyLabel="Copy key"
+      whenLost="You would have to rotate the key to get a new secret."
+      otherWay={(onKept) => (
+        <Button
+          icon="download"
+          onClick={() => {
+            downloadEnv()
+            onKept()
+          }}
+        >
+          Download .env
+        </Button>
+      )}
+      onClose={onClose}
+    >
+      {session !== undefined && <SnippetTabs call={firstCall(session, apiKey.secret)} />}
+    </ShownOnceDialog>
   )
 }

@@ -1,5 +1,5 @@
 import { useQuery } from '@tanstack/react-query'
-import { Link, useParams } from '@tanstack/react-router'
+import { useParams } from '@tanstack/react-router'
 import { useState } from 'react'
 import { keyQuery } from '../../api/queries.ts'
 import { useX402Wallet } from '../../api/session.ts'
@@ -11,11 +11,9 @@ import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Facts, numeric, Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
 import { explainCode } from '../requests/refusals.ts'
-import { RequestList } from '../requests/request-list.tsx'
-import { KeyActions } from './key-actions.tsx'
-import { KeyMark } from './keys-page.tsx'
-import { LimitBar } from './limit-bar.tsx'
-import { type IssuedKey, SecretDialog } from './secret-dialog.tsx'
+import { RecentRequests } from '../requests/request-list.tsx'
+import { type IssuedKey, KeyActions, SecretDialog } from './key-actions.tsx'
+import { KeyMark, LimitBar } from './keys-page.tsx'
 
 type KeyDetails = Answer<'GET /api/keys/{id}'>
 
@@ -40,21 +38,12 @@ export function KeyPage() {
                   height={180}
                 />
               </Panel>
-              <Panel
-                flush
-                title="Recent requests"
-                actions={
-                  <Link to="/requests" search={{ key: data.id } as never} className="text-sm link">
-                    All requests of this key
-                  </Link>
-                }
-              >
-                {data.recent.length === 0 ? (
-                  <p className="p-4 text-muted">None yet.</p>
-                ) : (
-                  <RequestList requests={data.recent} />
-                )}
-              </Panel>
+              <RecentRequests
+                requests={data.recent}
+                empty="None yet."
+                all="All requests of this key"
+                search={{ key: data.id }}
+              />
             </div>
             <div className="flex flex-col gap-6">
               <Terms apiKey={data} />

@@ -1,6 +1,6 @@
 import { changedFields } from '../../api/changed-fields.ts'
 import type { Key } from '../../api/shapes.ts'
-import { amountError, isAmount } from '../../money/amount.ts'
+import { amountError, isAmount } from '../../money/format.ts'
 
 // A key's limit, window, expiry and restrictions: conversion between form fields and the API's input.
 

@@ -4,6 +4,7 @@ import { useState } from 'react'
 import { keysQuery } from '../../api/queries.ts'
 import { useRole } from '../../api/session.ts'
 import type { Key } from '../../api/shapes.ts'
+import { atomic, formatAmount } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { Button } from '../../ui/button.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
@@ -11,10 +12,8 @@ import { EmptyState, Panel } from '../../ui/panel.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { type Column, Table } from '../../ui/table.tsx'
 import { Time } from '../../ui/time.tsx'
-import { CreateKeyDialog, KeyActions } from './key-actions.tsx'
-import { restrictionsOf } from './key-terms.ts'
-import { LimitBar } from './limit-bar.tsx'
-import { type IssuedKey, SecretDialog } from './secret-dialog.tsx'
+import { CreateKeyDialog, type IssuedKey, KeyActions, SecretDialog } from './key-actions.tsx'
+import { restrictionsOf, windowWords } from './key-terms.ts'
 
 export function KeysPage() {
   const keys = useQuery(keysQuery)
@@ -151,4 +150,27 @@ const keyMarks = {
 export function KeyMark({ status }: { status: Key['status'] }) {
   const [mark, word] = keyMarks[status]
   return <StateMark mark={mark} word={word} />
+}
+
+/** Spent against limit, as a bar and in words. Held money counts: it may still be spent. */
+export function LimitBar({ apiKey }: { apiKey: Key }) {
+  const used = atomic(apiKey.spent_atomic)
+  const held = atomic(apiKey.held_atomic)
+  if (apiKey.limit_atomic === null) {
+    return <span className="text-muted">{formatAmount(used)} spent, no limit</span>
+  }
+  const limit = atomic(apiKey.limit_atomic)
+  const share = (part: bigint) => (limit === 0n ? 100 : Math.min(100, Number((part * 1000n) / limit) / 10))
+  return (
+    <div className="flex min-w-40 flex-col gap-1">
+      <span className="whitespace-nowrap">
+        <span className="num">{formatAmount(used)}</span> of <span className="num">{formatAmount(limit)}</span>{' '}
+        <span className="text-muted">{windowWords[apiKey.limit_window][1]}</span>
+      </span>
+      <span className="flex h-1 overflow-hidden rounded-sm bg-rule" aria-hidden="true">
+        <span className="bg-ink" style={{ width: `${share(used)}%` }} />
+        <span className="bg-held" style={{ width: `${share(held)}%` }} />
+      </span>
+    </div>
+  )
 }

@@ -1,7 +1,7 @@
 import { fromAtomic, type Usdc } from '../../../../src/money/usdc.ts'
 import type { Model } from '../../api/shapes.ts'
 import { costOf } from '../../money/explain.ts'
-import { usdcPerMillion } from '../../money/token-price.ts'
+import { usdcPerMillion } from '../../money/format.ts'
 
 // The cost calculator. It prices with the function that explains charges, so an estimate is what such a request is charged.
 

@@ -11,7 +11,7 @@ import { Segmented } from '../../ui/field.tsx'
 import { Loaded } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { StateMark, standings } from '../../ui/state-mark.tsx'
-import { RequestList } from '../requests/request-list.tsx'
+import { RecentRequests } from '../requests/request-list.tsx'
 import { Checklist } from './checklist.tsx'
 import { SpendChart } from './spend-chart.tsx'
 import { Tiles } from './tiles.tsx'
@@ -54,21 +54,11 @@ function OverviewBody({ overview, range }: { overview: Overview; range: Range })
       <Burn overview={overview} />
       {overview.checklist.request_sent && <SpendChart range={range} />}
       <div className="grid items-start gap-6 lg:grid-cols-[1fr_288px]">
-        <Panel
-          flush
-          title="Recent requests"
-          actions={
-            <Link to="/requests" className="text-sm link">
-              All requests
-            </Link>
-          }
-        >
-          {overview.recent.length === 0 ? (
-            <p className="p-4 text-muted">No requests yet. The first one appears here automatically.</p>
-          ) : (
-            <RequestList requests={overview.recent.slice(0, 8)} />
-          )}
-        </Panel>
+        <RecentRequests
+          requests={overview.recent.slice(0, 8)}
+          empty="No requests yet. The first one appears here automatically."
+          all="All requests"
+        />
         <div className="flex flex-col gap-6">
           <AlertsPanel overview={overview} />
           <StatusPanel />

@@ -3,7 +3,7 @@ import { atomic, formatAmount } from '../../money/format.ts'
 import { Checkbox, SelectField, TextArea, TextField } from '../../ui/field.tsx'
 import type { Conversation } from './conversation.ts'
 import { effortsOf, type PlaygroundActions } from './playground-actions.ts'
-import { modelProblem, type Settings, type SettingsProblems, settingsProblems } from './playground-form.ts'
+import { modelProblem, type Settings, settingsProblems } from './playground-form.ts'
 
 type Props = {
   readonly settings: Settings
@@ -17,6 +17,11 @@ type Props = {
 export function SettingsPanel({ settings, conversation: { lanes }, actions, keys, models, onKey }: Props) {
   const problems = settingsProblems(settings)
   const payingKey = keys.find(({ id }) => id === settings.keyId)
+  const field: Field = (name) => ({
+    value: settings[name],
+    error: problems[name],
+    onChange: (value) => actions.set({ [name]: value }),
+  })
   return (
     <div className="flex flex-col gap-4">
       {lanes.map(({ model }, at) => (
@@ -36,15 +41,9 @@ export function SettingsPanel({ settings, conversation: { lanes }, actions, keys
         </SelectField>
       ))}
       <KeyField keys={keys} keyId={settings.keyId} onKey={onKey} error={problems.keyId} />
-      <TextArea
-        label="System prompt"
-        rows={3}
-        placeholder="None"
-        value={settings.system}
-        onChange={(system) => actions.set({ system })}
-      />
-      <Sampling settings={settings} actions={actions} problems={problems} lanes={lanes} models={models} />
-      <Tools settings={settings} actions={actions} problems={problems} models={models} payingKey={payingKey} />
+      <TextArea label="System prompt" rows={3} placeholder="None" {...field('system')} />
+      <Sampling field={field} lanes={lanes} models={models} />
+      <Tools field={field} models={models} payingKey={payingKey} />
     </div>
   )
 }
@@ -78,43 +77,34 @@ function spendWords({ spent_atomic, limit_atomic }: Key): string {
   return limit_atomic === null ? `${spent} spent, no limit` : `${spent} of ${formatAmount(atomic(limit_atomic))} spent`
 }
 
-type PartProps = {
-  readonly settings: Settings
-  readonly actions: PlaygroundActions
-  readonly problems: SettingsProblems
-  readonly models: readonly Model[]
-}
+/** What a field of the settings needs. */
+type Field = <Name extends keyof Settings>(
+  name: Name,
+) => { value: Settings[Name]; error: string | undefined; onChange: (value: Settings[Name]) => void }
 
-function Sampling({ settings, actions, problems, lanes, models }: PartProps & { lanes: Conversation['lanes'] }) {
+type PartProps = { readonly field: Field; readonly models: readonly Model[] }
+
+function Sampling({ field, lanes, models }: PartProps & { lanes: Conversation['lanes'] }) {
   const efforts = [...new Set(lanes.flatMap(({ model }) => effortsOf(models.find(({ id }) => id === model))))]
   return (
     <>
       <div className="grid grid-cols-2 gap-3">
-        <TextField
-          label="Max tokens"
-          mono
-          inputMode="numeric"
-          value={settings.maxTokens}
-          error={problems.maxTokens}
-          onChange={(text) => actions.set({ maxTokens: text.trim() })}
-        />
+        <TextField label="Max tokens" mono trimmed inputMode="numeric" {...field('maxTokens')} />
         <TextField
           label="Temperature"
           mono
+          trimmed
           inputMode="decimal"
           placeholder="default"
-          value={settings.temperature}
-          error={problems.temperature}
-          onChange={(text) => actions.set({ temperature: text.trim() })}
+          {...field('temperature')}
         />
       </div>
       <p className="-mt-2 text-sm text-muted">Max tokens decides how much is held while the request runs.</p>
       {efforts.length > 0 && (
         <SelectField
           label="Reasoning effort"
-          value={settings.effort}
           options={[['', 'Default'], ...efforts.map((effort) => [effort, effort] as const)]}
-          onChange={(effort) => actions.set({ effort })}
+          {...field('effort')}
         />
       )}
     </>
@@ -127,16 +117,16 @@ const formats = [
   ['json_schema', 'JSON schema'],
 ] as const
 
-function Tools({ settings, actions, problems, models, payingKey }: PartProps & { payingKey: Key | undefined }) {
+function Tools({ field, models, payingKey }: PartProps & { payingKey: Key | undefined }) {
   const canSearch = models.some(({ pricing }) => pricing.web_search !== undefined)
   const hasWeb = payingKey?.web_tools !== false
   const web = (name: 'search' | 'fetch', label: string, hint?: string) => (
     <Checkbox
       label={label}
       hint={hasWeb ? hint : 'This key does not allow it.'}
-      checked={settings[name] && hasWeb}
+      checked={field(name).value && hasWeb}
       disabled={!hasWeb}
-      onChange={(on) => actions.set({ [name]: on })}
+      onChange={field(name).onChange}
     />
   )
   return (
@@ -144,26 +134,19 @@ function Tools({ settings, actions, problems, models, payingKey }: PartProps & {
       <div>
         {canSearch && web('search', 'Web search', 'Each search costs extra. The quote shows the most it can add.')}
         {web('fetch', 'Web fetch')}
-        <Checkbox label="Stream the answer" checked={settings.stream} onChange={(stream) => actions.set({ stream })} />
+        <Checkbox label="Stream the answer" checked={field('stream').value} onChange={field('stream').onChange} />
       </div>
-      <SelectField
-        label="Response format"
-        value={settings.format}
-        options={formats}
-        onChange={(format) => actions.set({ format })}
-      />
-      {settings.format === 'json_schema' && (
+      <SelectField label="Response format" options={formats} {...field('format')} />
+      {field('format').value === 'json_schema' && (
         <TextArea
           label="JSON schema"
           rows={6}
           mono
           placeholder={'{"type": "object", "properties": {…}}'}
-          value={settings.schema}
-          error={problems.schema}
-          onChange={(schema) => actions.set({ schema })}
+          {...field('schema')}
         />
       )}
-      <details open={settings.tools !== '' || undefined}>
+      <details open={field('tools').value !== '' || undefined}>
         <summary className="font-medium">Tools</summary>
         <div className="pt-2">
           <TextArea
@@ -172,9 +155,7 @@ function Tools({ settings, actions, problems, models, payingKey }: PartProps & {
             rows={6}
             mono
             placeholder={'[{"name": "get_weather", "parameters": {…}}]'}
-            value={settings.tools}
-            error={problems.tools}
-            onChange={(tools) => actions.set({ tools })}
+            {...field('tools')}
           />
         </div>
       </details>

@@ -1,9 +1,26 @@
 import { Link } from '@tanstack/react-router'
 import type { LedgerRequest } from '../../api/shapes.ts'
 import { atomic, formatCharge } from '../../money/format.ts'
+import { Panel } from '../../ui/panel.tsx'
 import { RequestMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
 import { detail } from './request-words.ts'
+
+type RecentProps = { requests: readonly LedgerRequest[]; empty: string; all: string; search?: Record<string, string> }
+
+/** The newest requests on another page, and the way to all of them. */
+export function RecentRequests({ requests, empty, all, search = {} }: RecentProps) {
+  const link = (
+    <Link to="/requests" search={search as never} className="text-sm link">
+      {all}
+    </Link>
+  )
+  return (
+    <Panel flush title="Recent requests" actions={link}>
+      {requests.length === 0 ? <p className="p-4 text-muted">{empty}</p> : <RequestList requests={requests} />}
+    </Panel>
+  )
+}
 
 /** Requests in two lines each: for narrow screens, and for the few newest on other pages. */
 export function RequestList({ requests }: { requests: readonly LedgerRequest[] }) {

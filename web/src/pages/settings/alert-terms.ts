@@ -1,5 +1,5 @@
 import type { Account, AlertRule } from '../../api/shapes.ts'
-import { amountError, isAmount } from '../../money/amount.ts'
+import { amountError, isAmount } from '../../money/format.ts'
 
 // Alert rules: conversion between form fields, the API's input, and text.
 

@@ -123,7 +123,8 @@ function Email({ email }: { email: AlertEmail }) {
               autoComplete="email"
               required
               value={address}
-              onChange={(text) => setAddress(text.trim())}
+              trimmed
+              onChange={setAddress}
             />
           </div>
           <Button type="submit" disabled={address === ''} busy={set.isPending}>

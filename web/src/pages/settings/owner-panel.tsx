@@ -14,8 +14,8 @@ import { Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
 import { useWallets, type Wallet } from '../../wallet/wallet.ts'
 import { WalletButton } from '../../wallet/wallet-button.tsx'
-import { confirmOwnerWithPasskey, passkeysWork } from '../sign-in/passkey.ts'
-import { confirmOwnerWithWallet } from '../sign-in/wallet.ts'
+import { confirmBy } from '../sign-in/confirm.ts'
+import { passkeysWork } from '../sign-in/passkey.ts'
 
 /** What confirms the address: a passkey, a wallet, or nothing: then it waits. */
 type Means = 'passkey' | 'nothing' | Wallet
@@ -25,10 +25,10 @@ export function OwnerPanel({ session, account }: { session: Session; account: Ac
   const [address, setAddress] = useState('')
   const [tried, setTried] = useState(false)
   const needsProof = useNeedsProof(session, account)
-  const change = useChange(
-    async (means: Means) => call('PUT /api/owner', { body: { address, ...(await proofBy(means, account, address)) } }),
-    'Owner address saved.',
-  )
+  const change = useChange(async (means: Means) => {
+    const proof = means === 'nothing' ? undefined : await confirmBy(means, account, { owner: address })
+    return call('PUT /api/owner', { body: { address, ...(proof && { proof }) } })
+  }, 'Owner address saved.')
   if (account.x402_wallet !== null) {
     return (
       <Panel title="Owner address" testId="owner-settings">
@@ -72,7 +72,8 @@ export function OwnerPanel({ session, account }: { session: Session; account: Ac
           value={address}
           error={tried && !valid ? 'Enter an address: 0x followed by 40 hexadecimal digits.' : undefined}
           hint={hintFor(account, needsProof)}
-          onChange={(text) => setAddress(text.trim())}
+          trimmed
+          onChange={setAddress}
         />
         {needsProof ? (
           <ProofButtons session={session} account={account} busy={change.isPending} onChoose={save} />
@@ -126,13 +127,6 @@ function useNeedsProof({ chain }: Session, { owner_address }: Account): boolean 
 
 function canUsePasskey(session: Session, account: Account): boolean {
   return account.passkeys.length > 0 && passkeysWork(session)
-}
-
-async function proofBy(means: Means, account: Account, address: string) {
-  if (means === 'nothing') return {}
-  const proof =
-    means === 'passkey' ? await confirmOwnerWithPasskey(address) : await confirmOwnerWithWallet(means, account, address)
-  return { proof }
 }
 
 function hintFor({ owner_address }: Account, needsProof: boolean): string | undefined {

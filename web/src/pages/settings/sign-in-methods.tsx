@@ -13,8 +13,9 @@ import { Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
 import { useWallets, type Wallet } from '../../wallet/wallet.ts'
 import { WalletButton } from '../../wallet/wallet-button.tsx'
-import { addPasskey, confirmRemovalWithPasskey, passkeysWork } from '../sign-in/passkey.ts'
-import { confirmRemovalWithWallet, prepareMessage, sign } from '../sign-in/wallet.ts'
+import { confirmBy } from '../sign-in/confirm.ts'
+import { addPasskey, passkeysWork } from '../sign-in/passkey.ts'
+import { prepareMessage, sign } from '../sign-in/wallet.ts'
 
 type Props = {
   session: Session
@@ -40,10 +41,9 @@ function RemoveButton(props: Props) {
   const [chosen, choose] = useState<string>()
   const by = chosen ?? means[0]?.[0]
   const prove = async () => {
-    const wallet = wallets.find((one) => one.id === by)
     if (!established || by === undefined) return {}
-    if (wallet === undefined) return { proof: await confirmRemovalWithPasskey(id) }
-    return { proof: await confirmRemovalWithWallet(wallet, account, id) }
+    const means = wallets.find((one) => one.id === by) ?? 'passkey'
+    return { proof: await confirmBy(means, account, { remove: id }) }
   }
   return (
     <ConfirmButton

@@ -1,5 +1,5 @@
 import { type CallOptions, call } from '../../api/call.ts'
-import type { Account, Answer, Session } from '../../api/shapes.ts'
+import type { Answer, Session } from '../../api/shapes.ts'
 
 export function passkeysWork(session: Session): boolean {
   return session.sign_in.rp_id !== null && typeof window.PublicKeyCredential === 'function'
@@ -35,26 +35,8 @@ async function registerPasskey(options: CallOptions = {}, invitation?: string): 
   return call('POST /api/auth/passkey/register', { body }, options)
 }
 
-/**
- * Confirms a first owner address with a passkey, so that it takes effect immediately. Undefined where it would wait anyway or need not: the
- * service then decides.
- */
-export async function confirmOwner(session: Session, account: Account, address: string) {
-  if (session.chain === null || session.chain.owner_cooldown_seconds === 0) return undefined
-  if (account.passkeys.length === 0 || !passkeysWork(session)) return undefined
-  return confirmOwnerWithPasskey(address)
-}
-
-export async function confirmOwnerWithPasskey(address: string) {
-  return confirmWithPasskey(await call('POST /api/owner/challenge', { body: { address } }))
-}
-
-/** `id`: of a wallet or passkey. */
-export async function confirmRemovalWithPasskey(id: string) {
-  return confirmWithPasskey(await call('POST /api/removal-challenge', { body: { remove: id } }))
-}
-
-async function confirmWithPasskey({ options }: Answer<'POST /api/owner/challenge'>) {
+/** Signs the challenge of a confirmation. */
+export async function confirmWithPasskey({ options }: Answer<'POST /api/owner/challenge'>) {
   const publicKey = PublicKeyCredential.parseRequestOptionsFromJSON(options as never)
   const credential = await answered(navigator.credentials.get({ publicKey }))
   return { credential: credential.toJSON() as never }

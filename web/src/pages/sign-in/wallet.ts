@@ -1,5 +1,5 @@
 import { ApiError, call } from '../../api/call.ts'
-import type { Account, Answer, Session } from '../../api/shapes.ts'
+import type { Session } from '../../api/shapes.ts'
 import { askWallet, connectWallet, type Wallet, WalletError } from '../../wallet/wallet.ts'
 
 export type SignInMessage = { readonly address: string; readonly text: string; readonly preparedMs: number }
@@ -20,37 +20,6 @@ async function prepareFor(address: string): Promise<SignInMessage> {
   if (!message.startsWith(`${window.location.host} wants you to sign in`))
     throw new WalletError(`The text to sign does not name ${window.location.host}. Nothing was signed.`)
   return { address, text: message, preparedMs }
-}
-
-/** Has a wallet of the account sign where its withdrawals go. */
-export async function confirmOwnerWithWallet(wallet: Wallet, account: Account, owner: string) {
-  return confirmWithWallet(wallet, account, owner, (address) =>
-    call('POST /api/owner/challenge', { body: { address: owner, wallet: address } }),
-  )
-}
-
-/** Has a wallet of the account sign that this wallet or passkey is removed. */
-export async function confirmRemovalWithWallet(wallet: Wallet, account: Account, id: string) {
-  return confirmWithWallet(wallet, account, id, (address) =>
-    call('POST /api/removal-challenge', { body: { remove: id, wallet: address } }),
-  )
-}
-
-async function confirmWithWallet(
-  wallet: Wallet,
-  account: Account,
-  named: string,
-  challengeFor: (address: string) => Promise<Answer<'POST /api/owner/challenge'>>,
-) {
-  const address = await connectWallet(wallet)
-  if (!account.wallets.some((own) => own.address.toLowerCase() === address.toLowerCase()))
-    throw new WalletError(`${address} is not a wallet of this account. Choose another address in ${wallet.name}.`)
-  const { message } = await challengeFor(address)
-  // The text must name this site and what is confirmed. Any other text must not be signed.
-  const names = message?.startsWith(`${window.location.host} wants you to sign in`)
-  if (message === null || !names || !message.toLowerCase().includes(named.toLowerCase()))
-    throw new WalletError('The text to sign does not name what you confirm. Nothing was signed.')
-  return { message, signature: await sign(wallet, { address, text: message }) }
 }
 
 export async function sign(wallet: Wallet, { address, text }: Omit<SignInMessage, 'preparedMs'>): Promise<string> {

@@ -5,8 +5,7 @@ import { modelsQuery, sessionQuery, usageQuery } from '../../api/queries.ts'
 import type { Measures, Usage } from '../../api/shapes.ts'
 import { amounts } from '../../charts/day-bars.tsx'
 import { atomic, formatCharge, formatCompact, formatCount, formatPercent } from '../../money/format.ts'
-import { Page } from '../../shell/page.tsx'
-import { useScrollToHash } from '../../shell/scroll-to-hash.ts'
+import { Page, useScrollToHash } from '../../shell/page.tsx'
 import { Button } from '../../ui/button.tsx'
 import { downloadCsv } from '../../ui/csv.ts'
 import { Segmented, Select, TextField } from '../../ui/field.tsx'
@@ -134,47 +133,21 @@ function tokenSeries({ buckets }: Usage) {
 }
 
 function TimingCharts({ usage }: { usage: Usage }) {
-  const line = (id: string, label: string, at: number, measure: (total: Measures) => number | null) => ({
-    id,
+  const line = (label: string, at: number, measure: (total: Measures) => number | null) => ({
+    id: label,
     label,
     colour: `var(--series-${at})`,
     values: usage.buckets.map(({ total }) => measure(total)),
   })
+  const percentiles = (of: 'total_ms' | 'first_token_ms') => [
+    line('p50', 1, ({ latency }) => latency?.[`${of}_p50` as const] ?? null),
+    line('p95', 3, ({ latency }) => latency?.[`${of}_p95` as const] ?? null),
+  ]
   const charts = [
-    [
-      'latency',
-      'Latency',
-      formatMs,
-      [
-        line('p50', 'p50', 1, ({ latency }) => latency?.total_ms_p50 ?? null),
-        line('p95', 'p95', 3, ({ latency }) => latency?.total_ms_p95 ?? null),
-      ],
-    ],
-    [
-      'first-token',
-      'Time to first token',
-      formatMs,
-      [
-        line('p50', 'p50', 1, ({ latency }) => latency?.first_token_ms_p50 ?? null),
-        line('p95', 'p95', 3, ({ latency }) => latency?.first_token_ms_p95 ?? null),
-      ],
-    ],
-    [
-      'errors',
-      'Error rate',
-      formatPercent,
-      [
-        line('errors', 'Failed or refused', 3, ({ requests, failed, refused }) =>
-          requests + refused === 0 ? null : (failed + refused) / (requests + refused),
-        ),
-      ],
-    ],
-    [
-      'refunds',
-      'Unused share of quotes',
-      formatPercent,
-      [line('refunds', 'Share of the quote returned', 1, refundRatio)],
-    ],
+    ['latency', 'Latency', formatMs, percentiles('total_ms')],
+    ['first-token', 'Time to first token', formatMs, percentiles('first_token_ms')],
+    ['errors', 'Error rate', formatPercent, [line('Failed or refused', 3, errorRatio)]],
+    ['refunds', 'Unused share of quotes', formatPercent, [line('Share of the quote returned', 1, refundRatio)]],
   ] as const
   return (
     <div className="grid grid-cols-1 items-start gap-6 lg:grid-cols-2">
@@ -192,6 +165,10 @@ function TimingCharts({ usage }: { usage: Usage }) {
       ))}
     </div>
   )
+}
+
+function errorRatio({ requests, failed, refused }: Measures): number | null {
+  return requests + refused === 0 ? null : (failed + refused) / (requests + refused)
 }
 
 function refundRatio({ quote_atomic, spend_atomic }: Measures): number | null {
