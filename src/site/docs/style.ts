@@ -10,14 +10,14 @@ function face(family: string, path: string | undefined): string {
 
 const rules = `
 :root {
-  color-scheme: light;
-  --paper: #fafaf7; --surface: #ffffff; --sunken: #f3f2ec; --ink: #15171a; --muted: #595e66; --edge: #8b8f94; --rule: #e4e3dc;
-  --accent: #0b6b5e; --on-accent: #ffffff; --link: #1f5fbf; --wash: #e5f0ec;
-  --keyword: #8a3fa8; --string: #0b6b5e; --number: #b4540a; --name: #1f5fbf;
+  color-scheme: light dark;
+  --paper: light-dark(#fafaf7, #0d0f11); --surface: light-dark(#ffffff, #15181b); --sunken: light-dark(#f3f2ec, #101315); --ink: light-dark(#15171a, #eceef0); --muted: light-dark(#595e66, #a0a6ae); --edge: light-dark(#8b8f94, #6a7077); --rule: light-dark(#e4e3dc, #262a2e);
+  --accent: light-dark(#0b6b5e, #46d3b8); --on-accent: light-dark(#ffffff, #06231d); --link: light-dark(#1f5fbf, #8ab4ff); --wash: light-dark(#e5f0ec, #12302b);
+  --keyword: light-dark(#8a3fa8, #d08beb); --string: light-dark(#0b6b5e, #46d3b8); --number: light-dark(#b4540a, #ff9f5a); --name: light-dark(#1f5fbf, #8ab4ff);
   --mono: "Geist Mono", ui-monospace, SFMono-Regular, monospace;
 }
-${dark(':root[data-theme="dark"]')}
-@media (prefers-color-scheme: dark) { ${dark(':root:not([data-theme="light"])')} }
+:root[data-theme="light"] { color-scheme: light; }
+:root[data-theme="dark"] { color-scheme: dark; }
 * { box-sizing: border-box; }
 [hidden] { display: none !important; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/24px Geist, ui-sans-serif, system-ui, sans-serif; }
@@ -126,12 +126,3 @@ img { max-width: 100%; height: auto; border: 1px solid var(--rule); border-radiu
 }
 @media print { header, .page > nav, aside, .alternate, .copy { display: none; } .page { display: block; } }
 `
-
-function dark(selector: string): string {
-  return `${selector} {
-  color-scheme: dark;
-  --paper: #0d0f11; --surface: #15181b; --sunken: #101315; --ink: #eceef0; --muted: #a0a6ae; --edge: #6a7077; --rule: #262a2e;
-  --accent: #46d3b8; --on-accent: #06231d; --link: #8ab4ff; --wash: #12302b;
-  --keyword: #d08beb; --string: #46d3b8; --number: #ff9f5a; --name: #8ab4ff;
-}`
-}

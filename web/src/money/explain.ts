@@ -76,27 +76,18 @@ function pricedLines({
   if (price === null) return []
   const tokens = usage ?? { prompt_tokens: 0, completion_tokens: 0, reasoning_tokens: 0, cached_tokens: 0 }
   const all = [
-    perMillion('input', tokens.prompt_tokens - tokens.cached_tokens, price.input_per_million),
-    perMillion('cached', tokens.cached_tokens, price.input_per_million),
-    perMillion('output', tokens.completion_tokens - tokens.reasoning_tokens, price.output_per_million),
-    perMillion('reasoning', tokens.reasoning_tokens, price.output_per_million),
-    perCall('search', search_calls, price.search_per_call),
-    perCall('fetch', fetch_calls, '0'),
+    priced('input', tokens.prompt_tokens - tokens.cached_tokens, price.input_per_million),
+    priced('cached', tokens.cached_tokens, price.input_per_million),
+    priced('output', tokens.completion_tokens - tokens.reasoning_tokens, price.output_per_million),
+    priced('reasoning', tokens.reasoning_tokens, price.output_per_million),
+    priced('search', search_calls, price.search_per_call, millionth),
+    priced('fetch', fetch_calls, '0', millionth),
   ]
   return all.filter(({ explained }) => explained.units > 0 || explained.item === 'input' || explained.item === 'output')
 }
 
-function perMillion(item: ExplainedLine['item'], units: number, price: string): PricedLine {
-  return priced(item, units, price, parse(price))
-}
-
-function perCall(item: ExplainedLine['item'], units: number, price: string): PricedLine {
-  return priced(item, units, price, parse(price) * millionth)
-}
-
-function priced(item: ExplainedLine['item'], units: number, price: string, perMillionUnits: bigint): PricedLine {
-  return {
-    line: { units, perMillion: perMillionUnits },
-    explained: { item, units, price, amount: BigInt(units) * perMillionUnits },
-  }
+/** `scale`: a million for a price per call; prices of tokens are per million already. */
+function priced(item: ExplainedLine['item'], units: number, price: string, scale = 1n): PricedLine {
+  const perMillion = parse(price) * scale
+  return { line: { units, perMillion }, explained: { item, units, price, amount: BigInt(units) * perMillion } }
 }

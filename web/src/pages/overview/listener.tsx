@@ -2,7 +2,6 @@ import { useMutation } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
 import { ApiError, call } from '../../api/call.ts'
-import { useX402Wallet } from '../../api/session.ts'
 import type { LedgerRequest, Session, StreamEvent } from '../../api/shapes.ts'
 import { atomic, formatCharge } from '../../money/format.ts'
 import { useLiveEvents } from '../../shell/live.tsx'
@@ -11,7 +10,7 @@ import { Button } from '../../ui/button.tsx'
 import { Notice } from '../../ui/panel.tsx'
 import { RequestMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
-import { explainCode } from '../requests/refusals.ts'
+import { RefusalNotice } from '../requests/request-list.tsx'
 
 const shownMax = 3
 
@@ -83,33 +82,25 @@ function UnidentifiedCall({ call: { at, code, message } }: { call: Unidentified 
 }
 
 function Heard({ request }: { request: LedgerRequest }) {
-  const isWalletAccount = useX402Wallet() !== undefined
   const explain = (
     <Link to="/requests/$id" params={{ id: request.id }} className="link">
       Explain
     </Link>
   )
-  if (request.status === 'refused' || request.status === 'failed') {
-    const { cause, remedy, to } = explainCode(request.error?.code ?? 'internal_error', isWalletAccount)
+  if (request.status === 'refused' || request.status === 'failed')
     return (
-      <Notice tone="error">
+      <RefusalNotice
+        code={request.error?.code ?? 'internal_error'}
+        after={`You were charged ${formatCharge(atomic(request.charged_atomic))}. `}
+      >
         <p className="flex flex-wrap items-center gap-x-3">
           <RequestMark status={request.status} />
           <code className="num">{request.error?.code}</code>
           <Time at={request.created_at} show="clock" />
           {explain}
         </p>
-        <p className="mt-1">
-          {cause} {remedy} You were charged {formatCharge(atomic(request.charged_atomic))}.{' '}
-          {to !== undefined && (
-            <Link to={to} className="link">
-              Fix it
-            </Link>
-          )}
-        </p>
-      </Notice>
+      </RefusalNotice>
     )
-  }
   return (
     <p className="arrive flex flex-wrap items-center gap-x-4 gap-y-1 rounded-md border border-rule px-3 py-2">
       <RequestMark status={request.status} />

@@ -2,7 +2,6 @@ import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useParams } from '@tanstack/react-router'
 import { useEffect, useId, useRef } from 'react'
 import { keysQuery, requestQuery, sessionQuery } from '../../api/queries.ts'
-import { useX402Wallet } from '../../api/session.ts'
 import type { LedgerRequest, Session } from '../../api/shapes.ts'
 import { atomic } from '../../money/format.ts'
 import { usePageTitle } from '../../shell/page.tsx'
@@ -17,7 +16,7 @@ import { Facts, Notice, numeric } from '../../ui/panel.tsx'
 import { RequestMark, StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
 import { Explain } from './explain.tsx'
-import { explainCode } from './refusals.ts'
+import { RefusalNotice } from './request-list.tsx'
 import { detail, paidTogether, settlementWords } from './request-words.ts'
 
 /** One request, next to the log, with an address of its own. */
@@ -174,24 +173,15 @@ function curlOf(request: LedgerRequest, session: Session): string {
 }
 
 function Failure({ request, code }: { request: LedgerRequest; code: string }) {
-  const { cause, remedy, to } = explainCode(code, useX402Wallet() !== undefined)
   return (
-    <Notice tone="error">
+    <RefusalNotice code={code}>
       <p>
         <a href={`/docs/errors#${code}`} className="num underline">
           {code}
         </a>
         {` · ${request.status}`}
       </p>
-      <p className="mt-1">
-        {cause} {remedy}{' '}
-        {to !== undefined && (
-          <Link to={to} className="link">
-            Fix it
-          </Link>
-        )}
-      </p>
-    </Notice>
+    </RefusalNotice>
   )
 }
 

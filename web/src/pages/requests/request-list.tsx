@@ -1,9 +1,12 @@
 import { Link } from '@tanstack/react-router'
+import type { ReactNode } from 'react'
+import { useX402Wallet } from '../../api/session.ts'
 import type { LedgerRequest } from '../../api/shapes.ts'
 import { atomic, formatCharge } from '../../money/format.ts'
-import { Panel } from '../../ui/panel.tsx'
+import { Notice, Panel } from '../../ui/panel.tsx'
 import { RequestMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
+import { explainCode } from './refusals.ts'
 import { detail } from './request-words.ts'
 
 type RecentProps = { requests: readonly LedgerRequest[]; empty: string; all: string; search?: Record<string, string> }
@@ -61,5 +64,25 @@ export function RequestItem({ request, place }: { request: LedgerRequest; place?
         <Time at={request.created_at} />
       </span>
     </li>
+  )
+}
+
+type RefusalProps = { code: string; children: ReactNode; after?: ReactNode }
+
+/** Why a request was refused or failed, under what is known of it, and the page where it can be mended. */
+export function RefusalNotice({ code, children, after }: RefusalProps) {
+  const { cause, remedy, to } = explainCode(code, useX402Wallet() !== undefined)
+  return (
+    <Notice tone="error">
+      {children}
+      <p className="mt-1">
+        {cause} {remedy} {after}
+        {to !== undefined && (
+          <Link to={to} className="link">
+            Fix it
+          </Link>
+        )}
+      </p>
+    </Notice>
   )
 }
