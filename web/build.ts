@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { brotliCompressSync, constants, gzipSync } from 'node:zlib'
 
-// Builds the dashboard into web/dist. With --if-stale it does nothing when the build is of these very sources.
+// Builds the dashboard into web/dist. With --if-stale it does nothing if the build is up to date.
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const built = join(root, 'web/dist')
@@ -51,7 +51,7 @@ async function build(): Promise<void> {
   process.stderr.write(`${line} done in ${((Date.now() - startedMs) / 1000).toFixed(1)} s\n`)
 }
 
-/** Beside each text file its compressed forms, which the service sends to browsers that accept them. */
+/** Writes each text file compressed as well; the service sends that to browsers that accept it. */
 function compress(folder: string): void {
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
     if (!entry.isFile() || !/\.(js|css|html|svg)$/.test(entry.name)) continue

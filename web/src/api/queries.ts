@@ -129,13 +129,13 @@ export function requestsQuery(filter: RequestFilter) {
 
 export const renewedPagesMax = 4
 
-/** A list is read again page by page: worth it for a few, not for ten thousand rows, whose changes come live anyhow. */
+/** A refetch loads every page of a list: fine for a few, too slow for ten thousand rows, which get live updates anyway. */
 export function isShort({ state }: Pick<Query, 'state'>): boolean {
   const { pages } = (state.data ?? {}) as { readonly pages?: readonly unknown[] }
   return pages === undefined || pages.length <= renewedPagesMax
 }
 
-/** Leaves the first page of a list that is no longer looked at. */
+/** Keeps only the first page of a list that is no longer shown. */
 export function forgetOlderPages(client: QueryClient, filter: RequestFilter): void {
   const { queryKey } = requestsQuery(filter)
   const updatedAt = client.getQueryState(queryKey)?.dataUpdatedAt ?? 0
@@ -156,7 +156,7 @@ export function requestQuery(id: string) {
   return queryOptions({
     queryKey: ['requests', 'one', id],
     queryFn: () => call('GET /api/requests/{id}', { parameters: { id } }),
-    // An open request ends, and an ended one settles: both are worth looking again.
+    // An open request ends, and an ended one settles: refetch until it is settled.
     refetchInterval: ({ state }) => (state.data === undefined || isSettled(state.data) ? false : 2_000),
   })
 }

@@ -1,6 +1,6 @@
 import type { Series } from './time-chart.tsx'
 
-// What of a chart is worth reading. A bar of nothing is no bar; a line at zero is a value like any other.
+// Which values of a chart can be read: a bar of zero cannot, a line at zero can.
 
 export type ChartKind = 'bars' | 'lines'
 

@@ -71,7 +71,7 @@ export function TimeChart(props: Props) {
       onBlur={() => setAt(undefined)}
       onClick={() => at !== undefined && onPick?.(buckets[at]!)}
     >
-      {/* Out of the flow, so that the drawing never decides how wide its place is. */}
+      {/* Absolute, so that the drawing does not widen its container. */}
       <svg width={width} height={height} aria-hidden="true" className="absolute inset-0">
         <Plot {...props} plot={plot} step={step} at={at} />
       </svg>

@@ -19,7 +19,7 @@ export default function Markdown({ text }: { text: string }) {
   )
 }
 
-/** Finished blocks keep their identity while the text grows, and are not drawn again. */
+/** Finished blocks keep their identity while the text grows, so React does not render them again. */
 const BlockView = memo(function BlockView({ block }: { block: Block }) {
   return <>{renderAll(block.tokens)}</>
 })

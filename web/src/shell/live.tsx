@@ -3,7 +3,7 @@ import { createContext, type ReactNode, useContext, useEffect, useMemo, useRef, 
 import { isShort } from '../api/queries.ts'
 import type { Deposit, LedgerRequest, StreamEvent, Withdrawal } from '../api/shapes.ts'
 
-// What happens in the account reaches the page by itself: one stream of events for all pages.
+// One stream of events keeps all pages up to date.
 
 export type LiveStatus = 'connecting' | 'live' | 'lost'
 type Listener = (event: StreamEvent) => void
@@ -15,7 +15,7 @@ const LiveContext = createContext<Live>({ status: 'connecting', subscribe: () =>
 const pollMs = 10_000
 const lostAfterMs = 5_000
 const reconnectMs = 2_000
-/** Sums change with every request; under load they are read again at most this often. */
+/** Sums change with every request; under load they are refetched at most this often. */
 const sumsMs = 1_500
 
 export function LiveUpdates({ children }: { children: ReactNode }) {

@@ -40,7 +40,7 @@ export function Providers({ children }: { children: ReactNode }) {
       })),
     ),
   )
-  // Also after a sign-in in another window, once this one has read its session.
+  // Also after a sign-in in another window, once this window has fetched its session.
   useEffect(() => onSession(client, () => setState((state) => ({ ...state, isSignedOut: false }))), [client])
   // Loaded early: an update of the service may have removed its file by the time it is needed, and a reload would lose form input.
   useEffect(() => void loadSignInAgain().catch(() => {}), [])

@@ -76,7 +76,7 @@ export function SandboxBar({ session }: { session: Session }) {
   )
 }
 
-/** Test money, as often as one likes. The balance and the deposit's steps come live. */
+/** Test money, any number of times. Balance and deposit steps update live. */
 export function useFaucet(onSaid?: (text: string) => void) {
   const client = useQueryClient()
   const wallet = useX402Wallet()

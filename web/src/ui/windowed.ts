@@ -8,7 +8,7 @@ export type Range = readonly [number, number]
 type Row = { readonly id: string }
 
 /**
- * Which rows of a long list belong into the page: those near the screen, and the one that has the focus with its
+ * Which rows of a long list are rendered: those near the screen, and the focused one with its
  * neighbours, so that scrolling does not remove the focused row, and Tab leads to its neighbour. All rows are
  * equally high and carry `data-id`; the page itself scrolls.
  */

@@ -15,7 +15,7 @@ import { spanNote, spanRenewMs, usageSpan } from '../usage/usage-range.ts'
 const height = 180
 
 /**
- * Spend over the range of the tiles, by model. A new account sees its first minutes, not a day of nothing. A
+ * Spend over the range of the tiles, by model. For a new account the range begins with the account. A
  * click on a bar opens its requests.
  */
 export function SpendChart({ range }: { range: Overview['range'] }) {

@@ -4,7 +4,7 @@ import type { Overview } from '../../api/shapes.ts'
 import { atomic, formatAmount, formatCompact, formatCount, formatExact, formatPercent } from '../../money/format.ts'
 import { formatMs } from '../../ui/format-time.ts'
 
-/** The five numbers of the first page, each with its course, its change and the page that explains it. */
+/** The five numbers of the first page, each with its trend, its change and the page that explains it. */
 export function Tiles({ overview, range }: { overview: Overview; range: Overview['range'] }) {
   const { spend, requests, refused, prompt_tokens, completion_tokens, error_rate, total_ms_p95 } = overview.tiles
   const spent = atomic(spend.value_atomic)

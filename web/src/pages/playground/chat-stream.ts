@@ -94,8 +94,8 @@ export function addToolCalls(calls: readonly Call[], deltas: readonly ToolCallDe
 const lineLengthMax = 4_000_000
 
 /**
- * Every `data:` line of the answer until `[DONE]`, parsed. Comments that keep the connection alive are skipped. A proxy can close the
- * connection of a half answer politely: only `[DONE]` says that the answer is complete.
+ * Every `data:` line of the answer until `[DONE]`, parsed. Comments that keep the connection alive are skipped. A proxy can end a
+ * cut-off answer without an error: only `[DONE]` says that the answer is complete.
  */
 export async function* readChunks(body: ReadableStream<Uint8Array>): AsyncGenerator<Chunk> {
   const reader = body.pipeThrough(new TextDecoderStream() as never).getReader() as ReadableStreamDefaultReader<string>

@@ -11,8 +11,8 @@ export function isFromElsewhere(checks: readonly Check[]): boolean {
 }
 
 /**
- * Compares the issuer that a file names with the issuer of this service. Anybody can sign a file that is consistent in itself, and a
- * reader who verifies it here takes the verdict for this service's. Undefined while the service is asked, or if there is no issuer.
+ * Compares the issuer that a file names with the issuer of this service. Anyone can sign a file that is consistent in itself, and
+ * readers take a verdict on this page for a verdict of this service. Undefined while the service is asked, or if there is no issuer.
  */
 export function useIssuerCheck(issuer: string | undefined): IssuerCheck | undefined {
   const { data, isError } = useQuery({ ...solvencyQuery, enabled: issuer !== undefined })

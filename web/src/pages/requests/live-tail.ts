@@ -1,6 +1,6 @@
 import type { LedgerRequest } from '../../api/shapes.ts'
 
-// What came live on top of a list that was read.
+// Requests that arrived live, above a list that was fetched.
 
 const freshMax = 500
 
@@ -9,7 +9,7 @@ export type Tail = {
   readonly asked: string
   /** Newest first, above the loaded rows. */
   readonly fresh: readonly LedgerRequest[]
-  /** Held back because the reader is looking at a row. */
+  /** Held back while the reader looks at a row. */
   readonly waiting: readonly LedgerRequest[]
 }
 

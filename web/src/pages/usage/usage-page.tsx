@@ -248,7 +248,7 @@ function CustomRange(props: RangeProps) {
   )
 }
 
-/** A day that is being typed is not a day yet: the page follows when both are. */
+/** Changes the page only when both fields contain a whole day, not while one is typed. */
 function DayFields({ range, onChange }: RangeProps) {
   const today = new Date().toISOString().slice(0, 10)
   const [typed, setTyped] = useState(typeof range === 'string' ? { from: today, to: today } : range)
