@@ -23,16 +23,19 @@ type Props<Made> = Omit<FormDialogProps, 'change' | 'onSubmit'> & {
   /** Checks the fields before the change is made. */
   submit?: (send: () => void) => void
   onMade?: (made: Made) => void
+  /** The page takes the dialog away itself, in place of `onClose`. */
+  staysOpen?: boolean
   /** What the change cannot be undone for: its name must be typed. */
   typed?: { readonly label: string; readonly name: string }
 }
 
 /** Asks before a change, or for what it needs; makes it, and closes. */
-export function ChangeDialog<Made>({ make, said, submit, onMade, typed, children, ...dialog }: Props<Made>) {
+export function ChangeDialog<Made>(props: Props<Made>) {
+  const { make, said, submit, onMade, staysOpen = false, typed, children, ...dialog } = props
   const [text, setText] = useState('')
   const change = useChange(async () => {
     const made = await make()
-    dialog.onClose()
+    if (!staysOpen) dialog.onClose()
     onMade?.(made)
     return made
   }, said)

@@ -106,6 +106,8 @@ export function CreateKeyDialog({ onClose, onIssued }: IssueProps) {
       make={() => call('POST /api/keys', { body: termsBody(terms.fields, Date.now()) })}
       submit={terms.submit}
       onMade={(apiKey) => onIssued({ title: 'Key created', apiKey })}
+      // Its address stays until the secret was seen: Back must not lead to the form again.
+      staysOpen
       onClose={onClose}
       ifMade={ifKeyMade}
     >
