@@ -5,7 +5,9 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import OpenAI from 'openai'
+import type { coreOfClients } from '../clients/core.ts'
 import { type Exchange, startTap, type Tap } from '../clients/tap.ts'
+import { problemsOf } from '../clients/wire.ts'
 import { assertBooksClosed } from '../support/audit.ts'
 import { endedRows } from '../support/chat-client.ts'
 import { type RequestBody, startTestService, type TestAccount, type TestService } from '../support/service.ts'
@@ -15,7 +17,7 @@ import { freePort } from './free-port.ts'
 import { tinyModel } from './tiny-model.ts'
 import { folderOf, type UnpackedEngine, unpack } from './unpacked-engine.ts'
 
-// A real inference engine as the provider: its own tokenizer, its own events, its own errors. The official SDK asks.
+// A real inference engine as the provider: its own tokenizer, its own events, its own errors. The clients of `npm run test:clients` ask.
 
 const llama: UnpackedEngine = {
   program: 'llama-server',
@@ -54,11 +56,17 @@ drill({
     writeFileSync(file, JSON.stringify(providersAt(tap.baseUrl)))
     const environment = { UPSTREAM_BASE_URL: '', PROVIDERS_FILE: file }
     const service = await startTestService({ environment, retryGrace: { beforeOutputMs: 50, afterOutputMs: 50 } })
+    // Not before there is an engine: the clients take a second to load.
+    const clients = await import('../clients/core.ts')
     try {
       const seen: Seen[] = []
       for (const protocol of protocols) {
         step(`answers over ${protocol}`)
         seen.push(await askAll(service, tap, protocol))
+        for (const [name, ask] of Object.entries(clients.coreOfClients)) {
+          step(`${name} over ${protocol}`)
+          seen.push(await askBy(ask, service, tap, protocol))
+        }
       }
       step('the engine is killed while it answers')
       for (const protocol of protocols) {
@@ -171,8 +179,40 @@ async function askAll(service: TestService, tap: Tap, protocol: Protocol): Promi
   assert.deepEqual([refused!.status, refused!.charged_atomic], ['failed', '0'])
   assert.equal(cancelled!.status, 'cancelled')
   assert.ok(Number(cancelled!.charged_atomic) > 0)
+  return seenOf(engines)
+}
+
+type Ask = (typeof coreOfClients)[string]
+
+/** What each client reads is what the engine reported and what is charged, and every answer keeps the rules of the client suites. */
+async function askBy(ask: Ask, service: TestService, tap: Tap, protocol: Protocol): Promise<Seen> {
+  tap.forget()
+  const account = await service.openAccount('1000', { options: { webTools: false } })
+  const front = await startTap(service.origin)
+  try {
+    const place = { baseURL: front.baseUrl, apiKey: account.apiKey, model: `tiny-${protocol}`, maxTokens: 40 }
+    const answers = await ask(place)
+    const rows = await endedRows(service, account, answers.length)
+    const engines = tap.exchanges.map(usageOf)
+    assert.deepEqual(front.exchanges.flatMap(problemsOf), [])
+    assert.ok(answers.every(({ text }) => text !== ''))
+    assert.deepEqual(
+      answers.map(({ inputTokens, outputTokens }) => [inputTokens, outputTokens]),
+      engines,
+    )
+    for (const [index, row] of rows.entries()) {
+      assert.deepEqual([row.usage!.prompt_tokens, row.usage!.completion_tokens], engines[index])
+      assert.equal(Number(row.charged_atomic), costOf(row))
+    }
+    return seenOf(engines)
+  } finally {
+    await front.stop()
+  }
+}
+
+function seenOf(engines: readonly (readonly [input: number, output: number])[]): Seen {
   return {
-    answers: rows.length,
+    answers: engines.length,
     inputTokens: engines.reduce((sum, [input]) => sum + input, 0),
     outputTokens: engines.reduce((sum, [, output]) => sum + output, 0),
   }
