@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict'
-import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { realpathSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -22,17 +21,6 @@ drill({
     const outside = { DATABASE_URL: urlOf(port, 'penny') }
     const penny = preparePenny()
     stack.defer(() => penny.remove())
-    let service: ChildProcess | undefined
-    const start = async (environment?: Readonly<Record<string, string>>) => {
-      service = await penny.start(environment)
-    }
-    const stop = async () => {
-      if (service === undefined || service.exitCode !== null) return
-      const exited = once(service, 'exit')
-      service.kill('SIGTERM')
-      await exited
-    }
-    stack.defer(stop)
     const refused = async (args: readonly string[], environment: Readonly<Record<string, string>>, reason: RegExp) => {
       const { code, stderr } = await penny.run(args, environment)
       assert.notEqual(code, 0)
@@ -43,10 +31,10 @@ drill({
       return (await penny.json<{ charged_atomic: string }>(['balance'])).charged_atomic
     }
 
-    await start()
+    await penny.start()
     await charged()
     await refused(['copy-database'], outside, /^penny: Another penny \(process \d+\) is running on /m)
-    await stop()
+    await penny.stop()
     await refused(['copy-database'], {}, /^penny: Set DATABASE_URL to an empty database/m)
 
     const killed = penny.spawn(['copy-database'], outside)
@@ -57,22 +45,22 @@ drill({
     await exited
     await refused(['start'], outside, /^penny: This database is an unfinished copy of the embedded database in /m)
     // The embedded one is as it was.
-    await start()
+    await penny.start()
     const before = await charged()
-    await stop()
+    await penny.stop()
 
     const { code, stdout, stderr } = await penny.run(['copy-database', '--json'], outside)
     assert.equal(code, 0, stderr)
     const { tables, rows } = JSON.parse(stdout) as { tables: number; rows: number }
     await refused(['start'], {}, /^penny: This database was copied to 127\.0\.0\.1:\d+\/penny, which replaces it/m)
     await refused(['copy-database'], outside, /^penny: The embedded database was already copied to /m)
-    await start(outside)
+    await penny.start(outside)
     assert.equal((await penny.json<{ charged_atomic: string }>(['balance'])).charged_atomic, before)
     const after = await charged()
     assert.ok(BigInt(after) > BigInt(before))
     const audit = await penny.run(['audit'])
     assert.equal(audit.code, 0, audit.stdout)
-    await stop()
+    await penny.stop()
     await refused(['copy-database', '--undo'], {}, /There is no terminal to confirm on\. Add --yes/)
     assert.equal((await penny.run(['copy-database', '--undo', '--yes'])).code, 0)
     await refused(['copy-database'], outside, /^penny: 127\.0\.0\.1:\d+\/penny is not empty: it has /m)

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { type ChildProcess, execFile } from 'node:child_process'
+import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -28,7 +28,6 @@ const table = `requests_${month.replace('-', '_')}`
 const file = join(penny.folder, 'month.jsonl')
 const copy = join(penny.folder, 'copy')
 
-let service: ChildProcess
 let database: Database
 /** Requests of the month, and one of the next month that was paid together with the last one. */
 let [archived, kept]: readonly string[] = []
@@ -55,16 +54,14 @@ after(async () => {
 })
 
 async function start(): Promise<void> {
-  service = await penny.start({ GATEWAY_BATCH_MS: '200', TRUST_PROXY: 'true' })
+  await penny.start({ GATEWAY_BATCH_MS: '200', TRUST_PROXY: 'true' })
   const url = (await locateEmbeddedPostgres(penny.dataDir))!
   database = openDatabase({ url, poolMax: 4, applicationName: 'test' })
 }
 
 async function stop(): Promise<void> {
   await database.close()
-  const exited = once(service, 'exit')
-  service.kill('SIGTERM')
-  await exited
+  await penny.stop()
 }
 
 async function demoPayer(): Promise<Payer> {

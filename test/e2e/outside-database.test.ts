@@ -1,6 +1,4 @@
 import assert from 'node:assert/strict'
-import type { ChildProcess } from 'node:child_process'
-import { once } from 'node:events'
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
@@ -15,12 +13,6 @@ const penny = preparePenny()
 const file = join(penny.dataDir, 'database-url')
 after(() => penny.remove())
 
-async function stop(service: ChildProcess): Promise<void> {
-  const exited = once(service, 'exit')
-  service.kill('SIGTERM')
-  await exited
-}
-
 const accounts = async () =>
   (await penny.json<readonly { readonly id: string; readonly name: string }[]>(['accounts'])).map(({ id }) => id)
 
@@ -31,8 +23,8 @@ test('given only the data folder, a command uses the database of the service', a
   mkdirSync(penny.dataDir)
   // A file that an interrupted start left there, readable by everyone.
   writeFileSync(`${file}.new`, 'half', { mode: 0o666 })
-  const service = await penny.start({ DATABASE_URL: url })
-  atEnd(t, () => service.kill('SIGKILL'))
+  atEnd(t, () => penny.stop('SIGKILL'))
+  await penny.start({ DATABASE_URL: url })
   assert.deepEqual([readFileSync(file, 'utf8').trim(), statSync(file).mode & 0o777], [url, 0o600])
   const rows = await database.query<{ id: string }>('select id from accounts')
   assert.deepEqual(
@@ -44,7 +36,7 @@ test('given only the data folder, a command uses the database of the service', a
   assert.match(stdout, /jit +JIT compilation is off/)
   const backup = await penny.run(['backup', join(penny.folder, 'copy')])
   assert.match(backup.stderr, /^penny: The service uses an external database/)
-  await stop(service)
+  await penny.stop()
   assert.deepEqual(
     await accounts(),
     rows.map(({ id }) => id),
@@ -52,12 +44,11 @@ test('given only the data folder, a command uses the database of the service', a
   assert.equal(existsSync(join(penny.dataDir, 'postgres')), false, 'a database was made beside it')
 })
 
-test('what an outside database has left is gone once the service runs on its own', async (t) => {
-  const service = await penny.start()
-  atEnd(t, () => service.kill('SIGKILL'))
+test('what an outside database has left is gone once the service runs on its own', async () => {
+  await penny.start()
   assert.equal(existsSync(file), false)
   assert.equal((await accounts()).length, 1)
-  await stop(service)
+  await penny.stop()
 })
 
 test('an address that does not serve or cannot be read is refused in one line, and no database is made in its place', async () => {

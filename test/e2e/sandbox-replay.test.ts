@@ -1,22 +1,13 @@
 import assert from 'node:assert/strict'
-import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { after, before, test } from 'node:test'
 import { preparePenny } from '../support/penny-command.ts'
 
 // `penny sandbox replay` beside a running sandbox, as a developer uses it to look at charts.
 
-const penny = preparePenny()
-let service: ChildProcess
-before(async () => {
-  service = await penny.start()
-})
-after(async () => {
-  const exited = once(service, 'exit')
-  service.kill('SIGTERM')
-  await exited
-  penny.remove()
-})
+const penny = preparePenny({ keepsProcess: true })
+before(() => penny.start())
+after(() => penny.remove())
 
 type Counts = { complete: boolean; requests: number; refused: number; cancelled: number; failed: number }
 type Day = { day: string; requests: number; refused: number; searches: number; charged: string }

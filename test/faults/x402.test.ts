@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { type ChildProcess, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
@@ -33,16 +33,8 @@ async function paste(program: string): Promise<string> {
 
 test('the program of penny x402 demo works when pasted; its wallet loses nothing when the service is killed while it pays', async (t) => {
   const penny = preparePenny()
-  let service: ChildProcess | undefined
-  const stop = async (signal: NodeJS.Signals = 'SIGTERM') => {
-    if (service === undefined || service.exitCode !== null || service.signalCode !== null) return
-    const exited = once(service, 'exit')
-    service.kill(signal)
-    await exited
-  }
   atEnd(t, () => penny.remove())
-  atEnd(t, () => stop())
-  service = await penny.start()
+  await penny.start()
   const demo = await penny.json<Record<'program' | 'refund_program', string> & { readonly private_key: `0x${string}` }>(
     ['x402', 'demo'],
   )
@@ -63,8 +55,8 @@ test('the program of penny x402 demo works when pasted; its wallet loses nothing
 
   // A start that recovers from one death is already armed for the next one.
   const armed = x402FailpointNames.map((name) => ({ FAILPOINT: `${name}:1` }))
-  await stop()
-  service = await penny.start(armed[0])
+  await penny.stop()
+  let service = await penny.start(armed[0])
   for (const next of [...armed.slice(1), {}]) {
     const exited = once(service, 'exit')
     // More than the wallet's credit covers: only then is a payment submitted.

@@ -22,9 +22,12 @@ export type PennyCommand = {
   json<Result>(args: readonly string[]): Promise<Result>
   /** Starts the service; resolves when it is ready. */
   start(environment?: Readonly<Record<string, string>>): Promise<ChildProcess>
+  /** Stops the service that was started last, if it still runs. */
+  stop(signal?: NodeJS.Signals): Promise<void>
   spawn(args: readonly string[], environment?: Readonly<Record<string, string>>): ChildProcess
   sandbox(): { readonly base_url: string; readonly api_key: string }
-  remove(): void
+  /** Stops the service, and removes the folder. */
+  remove(): Promise<void>
 }
 
 type PennyOptions = {
@@ -47,6 +50,7 @@ export function preparePenny({ keepsProcess = false }: PennyOptions = {}): Penny
     })
   const seen = new Set<string | undefined>()
   let kept: KeptProcess | undefined
+  let service: ChildProcess | undefined
   const run = async (args: readonly string[], environment?: Readonly<Record<string, string>>, input = '') => {
     if (keepsProcess && seen.has(args[0])) {
       kept ??= keepProcess(folder, base)
@@ -62,10 +66,17 @@ export function preparePenny({ keepsProcess = false }: PennyOptions = {}): Penny
     ])
     return { code, stdout: stdout.join(''), stderr: stderr.join('') }
   }
+  const stop = async (signal: NodeJS.Signals = 'SIGTERM') => {
+    if (service === undefined || service.exitCode !== null || service.signalCode !== null) return
+    const exited = once(service, 'exit')
+    service.kill(signal)
+    await exited
+  }
   return {
     folder,
     dataDir,
     run,
+    stop,
     async inTerminal(words) {
       const command = `stty cols 80; ${[process.execPath, ...pennyProgram(), words].join(' ')}`
       const child = spawn('script', ['-qefc', command, '/dev/null'], { cwd: folder, env: base, stdio: 'pipe' })
@@ -84,6 +95,7 @@ export function preparePenny({ keepsProcess = false }: PennyOptions = {}): Penny
     },
     async start(environment) {
       const child = launch(['start'], environment)
+      service = child
       let printed = ''
       let complaints = ''
       child.stderr.on('data', (text) => (complaints += text))
@@ -98,7 +110,8 @@ export function preparePenny({ keepsProcess = false }: PennyOptions = {}): Penny
     },
     spawn: launch,
     sandbox: () => JSON.parse(readFileSync(join(dataDir, 'sandbox.json'), 'utf8')),
-    remove() {
+    async remove() {
+      await stop()
       kept?.end()
       rmSync(folder, { recursive: true, force: true })
     },
