@@ -39,7 +39,7 @@ const defects: readonly Defect[] = [
   ['migrations/functions/credit_deposit.sql', "if not found then\n    return false;\n  end if;", ''],
   ['migrations/functions/request_withdrawal.sql', 'credit = a.credit - greatest(0, p_amount - a.gateway)', 'credit = a.credit'],
   ['migrations/functions/refund_attempt.sql', 'v_back := least(v_retry.charged, ', 'v_back := least('],
-  ['migrations/functions/refund_attempt.sql', " and not r.stream;", ';'],
+  ['migrations/functions/claim_replay.sql', ' and not v_attempt.stream', ''],
   ['migrations/functions/make_payments.sql', "('submitted', 'received', 'batched', 'unknown')", "('submitted', 'received')"],
   ['migrations/functions/advance_payments.sql', "and p.state not in ('completed', 'failed');", ';'],
   ['migrations/functions/find_stored.sql', 'return array(select s.id from read_stored(p_partition, p_ids) s order by s.id);', "return '{}';"],

@@ -14,7 +14,8 @@ declare
   v_attempt requests;
   v_back    bigint;
 begin
-  -- Nearly every retry key has one attempt: nothing to lock for. The attempt that a request replaces is set when it claims its key.
+  -- Nearly every retry key has one attempt: nothing to lock for. The attempt that a request replaces is set when it claims its key, and
+  -- only if it was buffered and cancelled.
   if not exists (select from replays p where p.partition = p_partition and p.account_id = p_account_id and p.key_hash = p_key_hash
                                          and p.request_id = p_retry_id and p.earlier_id is not null) then
     return 0;
@@ -27,7 +28,7 @@ begin
     where r.partition = p_partition and r.id = p_retry_id and r.account_id = p_account_id and r.status = 'succeeded';
   select r.* into v_attempt from replays p join requests r on r.partition = p_partition and r.id = p.earlier_id
     where p.partition = p_partition and p.account_id = p_account_id and p.key_hash = p_key_hash and p.request_id = p_retry_id
-      and r.account_id = p_account_id and r.key_id = v_retry.key_id and r.status = 'cancelled' and not r.stream;
+      and r.account_id = p_account_id and r.key_id = v_retry.key_id;
   if exists (select from adjustments x where x.partition = p_partition and x.request_id = v_attempt.id and x.kind = 'refund')
      or (select count(*) from adjustments x where x.partition = p_partition and x.account_id = p_account_id and x.kind = 'refund'
                                               and x.created_at >= v_hour)
