@@ -102,6 +102,7 @@ create table accounts (
   covered           bigint      not null default 0,
   payments          bigint      not null default 0,
   transfers         bigint      not null default 0,
+  lost              bigint      not null default 0,
   unpaid_since      timestamptz,
   pay_to            bigint      not null default 0,
   -- Its events, and the types that an endpoint or a live view reads.
@@ -123,7 +124,7 @@ create table accounts (
   spared_since      timestamptz,
   primary key (id, partition),
   constraint accounts_name check (length(name) between 1 and 200),
-  constraint accounts_not_negative check (least(gateway, held, extended, given_back, spared) >= 0 and given_back <= charged),
+  constraint accounts_not_negative check (least(gateway, held, extended, given_back, spared, lost) >= 0 and given_back <= charged),
   constraint accounts_not_overspent check (gateway + credit - extended >= 0),
   constraint accounts_entries_covered check (covered_entry <= entries),
   constraint accounts_addresses check (address ~ '^0x[0-9a-f]{40}$' and owner_address ~ '^0x[0-9a-f]{40}$' and wallet ~ '^0x[0-9a-f]{40}$'
@@ -157,6 +158,7 @@ comment on column accounts.covered_entry is 'Last entry that a payment covers. I
 comment on column accounts.covered is 'Net value of the payments up to covered_entry.';
 comment on column accounts.payments is 'Number of the last payment: the sequence in the nonce of its authorization.';
 comment on column accounts.transfers is 'Wallet accounts: credited payments, and refunds that have not failed. Each costs the relayer gas.';
+comment on column accounts.lost is 'Wallet accounts: what was spent of payments that failed after they were credited. It is the seller''s loss.';
 comment on column accounts.unpaid_since is 'Time of the oldest entry that no payment covers. Null while these entries include no charge.';
 comment on column accounts.pay_to is 'Entries up to this one are paid even if their sum is 0 or less, because their month will be sealed.';
 comment on column accounts.events is 'Number of the last event.';
@@ -599,6 +601,10 @@ create table transfers (
   after_entry   bigint      not null default 0,
   epoch         bigint,
   sequence      bigint,
+  nonce         bytea,
+  valid_after   bigint,
+  valid_before  bigint,
+  request_id    uuid,
   state         text        not null default 'requested',
   reason        text,
   attempts      integer     not null default 0,
@@ -611,67 +617,36 @@ create table transfers (
   sent_at       timestamptz,
   changed_at    timestamptz not null default clock_timestamp(),
   primary key (partition, id),
-  constraint transfers_kind check (kind = any ('{withdrawal,payout,refund}') and (kind = 'payout') = (account_id is null)),
+  constraint transfers_kind check (kind = any ('{withdrawal,payout,refund,x402}')),
+  constraint transfers_account check ((kind = 'payout') = (account_id is null)),
   constraint transfers_state check (state = any ('{requested,sent,received,batched,confirmed,failed}')),
-  constraint transfers_nonce check ((sequence is null) = (epoch is null) and (kind = 'refund') = (sequence is not null)),
+  constraint transfers_nonce check ((sequence is null) = (epoch is null) and (kind = 'refund') = (sequence is not null)
+    and (kind = 'x402') = (num_nulls(nonce, valid_after, valid_before, request_id) = 0)),
   constraint transfers_amounts check (amount > 0 and from_credit between 0 and amount and fee_max >= 0 and fee_max < amount
     and fee between 0 and fee_max),
-  constraint transfers_bytes check (length(signature) = 65 and length(tx_hash) = 32)
-);
+  constraint transfers_bytes check (length(signature) = 65 and length(tx_hash) = 32 and length(nonce) = 32)
+) with (fillfactor = 70);
 create index transfers_out on transfers (account_id, created_at) where kind = any ('{withdrawal,refund}');
 create index transfers_of_seller on transfers (counterparty, created_at) where kind = 'payout';
 create index transfers_by_gateway_id on transfers (gateway_id) where gateway_id is not null;
 create index transfers_open on transfers (changed_at) where state = any ('{requested,sent,received,batched}');
 create index transfers_withdrawn on transfers (changed_at) where state = 'confirmed' and kind = 'withdrawal';
-comment on table  transfers is 'Money that moves on chain. withdrawal: from an account to its owner. payout: of the seller''s revenue. refund: unused credit that the seller pays back to a wallet. Their states and steps are explained in src/settlement/transfers/machine.ts.';
+comment on table  transfers is 'Money that moves on chain. withdrawal: from an account to its owner. payout: of the seller''s revenue. refund: unused credit that the seller pays back to a wallet. x402: from a wallet to the seller in advance, one per request. Their states and steps are explained in src/settlement/transfers/machine.ts.';
 comment on column transfers.account_id is 'Null for payouts, which are the seller''s. They are in partition 0.';
 comment on column transfers.amount is 'Deducted from the account or the seller. The recipient gets amount - fee_max; the difference between fee_max and fee is returned.';
 comment on column transfers.from_credit is 'The part that was taken from accounts.credit; the rest was taken from accounts.gateway.';
 comment on column transfers.counterparty is 'The address at the other end.';
 comment on column transfers.after_entry is 'Withdrawals: charges up to this entry are paid on chain before the withdrawal is submitted to the gateway.';
 comment on column transfers.sequence is 'Sequence in the nonce of the authorization, and its epoch. A withdrawal or payout has a salt instead, derived from its id.';
+comment on column transfers.nonce is 'x402: nonce of the authorization, which the wallet chose. The id of the transfer, which is that of its deposit, is derived from payer and nonce. A row is deleted when the gateway refuses the only attempt, or when the authorization has expired and the gateway does not have it.';
+comment on column transfers.valid_before is 'x402: the authorization expires at this time. Seconds since 1970.';
+comment on column transfers.request_id is 'x402: the request that is paid. One payment pays one request.';
 comment on column transfers.attempts is 'How often the transfer was submitted. A failure counts only if it is of the latest attempt: a later one may have been accepted.';
-comment on column transfers.signature is 'Signature of the burn intent. A retry submits the same signed message.';
+comment on column transfers.signature is 'Signature of the burn intent or authorization. A retry submits the same signed message.';
+comment on column transfers.gateway_id is 'Of an x402 payment also: its amount was credited.';
 comment on column transfers.authorized_at is 'Start of the validity window of the authorization. Null: created_at.';
 comment on column transfers.ready_at is 'Withdrawals: when the charges up to after_entry were paid on chain.';
-comment on column transfers.sent_at is 'When the transfer was first submitted.';
-
-create table x402_payments (
-  partition    smallint    not null,
-  payer        text        not null check (payer ~ '^0x[0-9a-f]{40}$'),
-  nonce        bytea       not null check (length(nonce) = 32),
-  account_id   uuid        not null,
-  value        bigint      not null check (value > 0),
-  valid_after  bigint      not null,
-  valid_before bigint      not null,
-  signature    bytea       not null check (length(signature) = 65),
-  state        text        not null,
-  reason       text,
-  request_id   uuid        not null,
-  gateway_id   text,
-  batch        bigint,
-  tx_hash      bytea       check (length(tx_hash) = 32),
-  lost         bigint      not null default 0,
-  created_at   timestamptz not null default clock_timestamp(),
-  claimed_at   timestamptz not null,
-  credited_at  timestamptz,
-  changed_at   timestamptz not null,
-  primary key (partition, payer, nonce),
-  constraint x402_payments_state check (state = any ('{submitted,received,batched,completed,failed}')
-    and (credited_at is not null or state = any ('{submitted,failed}')) and lost between 0 and value)
-) with (fillfactor = 70);
-create index x402_payments_of_account on x402_payments (account_id, created_at);
-create index x402_payments_open on x402_payments (changed_at) where state = any ('{submitted,received,batched}');
-create index x402_payments_lost on x402_payments (partition, account_id) where lost > 0;
-create index x402_payments_by_gateway_id on x402_payments (gateway_id) where gateway_id is not null;
-comment on table  x402_payments is 'Advance payments of wallets, one per request: authorizations to the seller that the wallet signed. A row is written before the payment is sent to the gateway, so that an accepted payment is never lost. It is deleted when the gateway refuses the only attempt, or when the authorization has expired and the gateway does not have the payment.';
-comment on column x402_payments.state is 'submitted: may have been sent to the gateway. received: the gateway has reserved the money, and it is credited. batched, completed, failed: reported by the gateway.';
-comment on column x402_payments.valid_before is 'Seconds since 1970. The authorization expires at this time.';
-comment on column x402_payments.signature is 'Signature of the wallet. If the gateway accepted the payment and lost it, the same authorization is submitted again.';
-comment on column x402_payments.request_id is 'The request that is paid. One payment pays one request.';
-comment on column x402_payments.claimed_at is 'When a request last claimed the payment. A retry may claim it later if the outcome is still unknown: the process of the first claim may have died.';
-comment on column x402_payments.credited_at is 'When the value was added to accounts.credit.';
-comment on column x402_payments.lost is 'Set when the payment failed after it was credited: the part that had been spent.';
+comment on column transfers.sent_at is 'When the transfer was first submitted. x402: when a request last claimed it; a retry may claim it later if the outcome is still unknown, because the process of the first claim may have died.';
 
 create table chain_cursors (
   name       text        primary key,
@@ -1124,8 +1099,6 @@ create type payment_news as (account_id uuid, number bigint, state text, reason 
 create type transfer_news as (id uuid, attempts integer, state text, reason text, gateway_id text, tx_hash bytea, fee bigint,
   signature bytea, authorized_at timestamptz);
 create type x402_payment_call as (payer text, nonce bytea, account_id uuid, key_id uuid, deposit_id uuid, gateway_id text);
-create type x402_news as (account_id uuid, payer text, nonce bytea, deposit_id uuid, state text, reason text, gateway_id text, batch bigint,
-  tx_hash bytea);
 
 create type hold_rules as (is_frozen boolean, cap bigint, unsettled_cap bigint, is_extension boolean);
 create type account_numbers as (gateway bigint, credit bigint, held bigint, extended bigint, unsettled bigint, is_suspended boolean);

@@ -18,7 +18,7 @@ begin
   v_time := clock_timestamp();
   foreach v_news in array p_news loop
     select * into v_was from transfers t
-      where t.partition = p_partition and t.id = v_news.id and is_transfer_step(t.state, v_news.state)
+      where t.partition = p_partition and t.id = v_news.id and is_transfer_step(t.kind, t.state, v_news.state)
         and (v_news.attempts is null or v_news.attempts = t.attempts or v_news.gateway_id is not null);
     continue when not found;
     -- The state and the attempt are compared again: no account's lock protects a payout. An unknown fee counts as kept in full.
@@ -35,6 +35,7 @@ begin
     case v_was.kind
       when 'withdrawal' then perform book_withdrawal(p_partition, v_now, v_was.state);
       when 'refund' then perform book_refund(p_partition, v_now, v_was.state);
+      when 'x402' then perform book_x402(p_partition, v_now);
       when 'payout' then null;
     end case;
     return next v_was.id;

@@ -18,11 +18,9 @@ begin
     on conflict do nothing;
   -- Another first payment may have opened the account meanwhile.
   perform lock_accounts(p_partition, array[p_call.account_id]);
-  update x402_payments p
-    set state = 'received', gateway_id = coalesce(p_call.gateway_id, p.gateway_id), reason = null, credited_at = v_now, changed_at = v_now
-    where p.partition = p_partition and p.payer = p_call.payer and p.nonce = p_call.nonce and p.account_id = p_call.account_id
-      and p.credited_at is null
-    returning p.value into v_value;
+  update transfers t set state = 'received', gateway_id = p_call.gateway_id, reason = null, changed_at = v_now
+    where t.partition = p_partition and t.id = p_call.deposit_id and t.account_id = p_call.account_id and t.gateway_id is null
+    returning t.amount into v_value;
   if not found then
     return false;
   end if;

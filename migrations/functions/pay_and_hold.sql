@@ -8,8 +8,8 @@ create function pay_and_hold(
 language plpgsql as $$
 begin
   perform credit_x402_payment(p_partition, p_payment);
-  if exists (select from x402_payments p where p.partition = p_partition and p.payer = p_payment.payer and p.nonce = p_payment.nonce
-                and p.account_id = p_payment.account_id and p.request_id = p_call.id and p.credited_at is not null) then
+  if exists (select from transfers t where t.partition = p_partition and t.id = p_payment.deposit_id
+                and t.account_id = p_payment.account_id and t.request_id = p_call.id and t.gateway_id is not null) then
     return query select * from place_holds(p_partition, p_node, p_lease_until, p_price_version, p_cap,
                                            array[p_payment.account_id], array[p_payment.key_id], array[p_call]);
   end if;

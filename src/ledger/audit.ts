@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { earliestRequestIdSql } from './request-id.ts'
 import { firstUnsealedId } from './sealed-months.ts'
-import { openPaymentStates, withdrawalKinds } from './states.ts'
+import { openPaymentStates } from './states.ts'
 
 /** A ledger row that breaks an invariant. */
 export type Violation = {
@@ -155,15 +155,14 @@ const checks: Readonly<Record<string, Check>> = {
       cross join lateral (select coalesce(sum(x.value) filter (where x.state = 'completed' and a.wallet is null), 0) as paid,
                                  coalesce(sum(x.value) filter (where a.wallet is null), 0) as covered, coalesce(max(x.last_entry), 0) as last
                             from payments x where x.partition = a.partition and x.account_id = a.id and x.state <> 'failed') p
-      cross join lateral (select coalesce(sum(x.value) filter (where x.state = 'completed'), 0) as paid, coalesce(sum(x.value), 0) as covered
-                            from x402_payments x where x.partition = a.partition and x.account_id = a.id and x.credited_at is not null
-                             and x.state <> 'failed') w
-      cross join lateral (select coalesce(sum(x.amount) filter (where x.state = 'confirmed'), 0) as paid, coalesce(sum(x.amount), 0) as covered
-                            from transfers x where x.partition = a.partition and x.account_id = a.id and x.kind = 'refund'
-                             and x.state <> 'failed') f
+      cross join lateral (select coalesce(sum(v.amount) filter (where x.state = 'confirmed'), 0) as paid, coalesce(sum(v.amount), 0) as covered
+                            from transfers x
+                           cross join lateral (select case x.kind when 'refund' then -x.amount else x.amount end as amount) v
+                           where x.partition = a.partition and x.account_id = a.id and x.state <> 'failed'
+                             and (x.kind = 'refund' or x.kind = 'x402' and x.gateway_id is not null)) w
      where ($1::uuid[] is null or a.id = any ($1))
-       and (a.paid <> p.paid + w.paid - f.paid or a.covered <> p.covered + w.covered - f.covered or a.covered_entry <> p.last
-            or (a.wallet is null and (w.covered <> 0 or f.covered <> 0))
+       and (a.paid <> p.paid + w.paid or a.covered <> p.covered + w.covered or a.covered_entry <> p.last
+            or (a.wallet is null and w.covered <> 0)
             or (a.charged - a.given_back > a.covered and a.unpaid_since is null and a.wallet is null))`,
     recent: `
     select a.id as subject, format('covered %s, paid %s, under way %s, charged %s, given back %s', a.covered, a.paid, p.value, a.charged,
@@ -179,7 +178,7 @@ const checks: Readonly<Record<string, Check>> = {
     all: `
     select a.id as subject, format('deposited %s of %s, charged %s of %s, given back %s of %s, withdrawn %s of %s, %s of %s transfers', a.deposited, d.total,
                                    a.charged, r.charged + s.charged + j.recovered, a.given_back, j.given, a.withdrawn, w.total,
-                                   a.transfers, p.count + w.refunds) as detail
+                                   a.transfers, w.count) as detail
       from accounts a
       cross join lateral (select coalesce(sum(x.amount), 0) as total from deposits x
                            where x.partition = a.partition and x.account_id = a.id) d
@@ -191,14 +190,14 @@ const checks: Readonly<Record<string, Check>> = {
                                  coalesce(-sum(x.amount) filter (where x.kind = 'recovery'), 0) as recovered
                             from adjustments x where x.partition = a.partition and x.account_id = a.id) j
       -- The part of the fee that the gateway did not keep was returned.
-      cross join lateral (select coalesce(sum(x.amount - coalesce(x.fee_max - x.fee, 0)) filter (where x.state <> 'failed'), 0) as total,
-                                 count(*) filter (where x.kind = 'refund' and x.state <> 'failed') as refunds
-                            from transfers x where x.partition = a.partition and x.account_id = a.id and x.kind in ${withdrawalKinds}) w
-      cross join lateral (select count(*) as count from x402_payments x
-                           where x.partition = a.partition and x.account_id = a.id and x.credited_at is not null) p
+      cross join lateral (select coalesce(sum(x.amount - coalesce(x.fee_max - x.fee, 0)) filter (where x.kind <> 'x402' and x.state <> 'failed'), 0) as total,
+                                 count(*) filter (where x.kind = 'refund' and x.state <> 'failed' or x.kind = 'x402' and x.gateway_id is not null) as count,
+                                 coalesce(sum(v.amount) filter (where x.kind = 'x402' and x.state = 'failed' and x.gateway_id is not null), 0) as lost
+                            from transfers x left join deposits v on v.partition = a.partition and v.id = x.id
+                           where x.partition = a.partition and x.account_id = a.id) w
      where ($1::uuid[] is null or a.id = any ($1))
        and (a.deposited <> d.total or a.charged <> r.charged + s.charged + j.recovered or a.given_back <> j.given or a.withdrawn <> w.total
-            or a.transfers <> p.count + w.refunds)`,
+            or a.transfers <> w.count or a.lost <> w.lost)`,
     recent: null,
   },
   // I13: a snapshot of the liabilities adds up to what the ledger's running totals said at that time. The leaves of the latest are read.

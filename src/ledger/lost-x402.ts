@@ -4,7 +4,7 @@ import { derivedId } from '../db/derived-id.ts'
 import { lockAccount } from '../db/lock-account.ts'
 import { createRequestId } from './request-id.ts'
 import { registerWallet, type X402Wallet } from './wallet-accounts.ts'
-import { acceptedPayment, creditPayment } from './x402-payments.ts'
+import { acceptedPayment, creditPayment, idOf } from './x402-payments.ts'
 
 // A ledger that was restored from a backup lacks later payments of wallets and refunds to them. The gateway has both.
 
@@ -19,7 +19,6 @@ export async function findKnownTransfers(
   const rows = await database.query<{ id: string; of_copy: boolean }>(
     `with known as (
        select gateway_id as id, created_at from payments where gateway_id = any ($1)
-       union all select gateway_id, created_at from x402_payments where gateway_id = any ($1) and credited_at is not null
        union all select gateway_id, created_at from transfers where gateway_id = any ($1))
      select id, created_at < coalesce((select frozen_at from ledger_state), '-infinity') as of_copy from known`,
     [gatewayIds],
@@ -52,10 +51,10 @@ export async function creditLostPayment(database: Database, lost: LostX402Paymen
   return database.transaction(async (connection) => {
     const requestId = createRequestId(wallet.partition, (await readClock(connection)).getTime())
     await connection.query(
-      `insert into x402_payments (partition, payer, nonce, account_id, value, valid_after, valid_before, signature, state, request_id,
-                                  claimed_at, changed_at)
-       values ($1, $2, $3, $4, $5, 0, 0, decode(repeat('00', 65), 'hex'), 'submitted', $6, now(), now()) on conflict do nothing`,
-      [wallet.partition, wallet.address, nonce, wallet.accountId, value, requestId],
+      `insert into transfers (partition, id, kind, state, counterparty, nonce, account_id, amount, valid_after, valid_before, signature,
+                              request_id, sent_at)
+       values ($1, $2, 'x402', 'sent', $3, $4, $5, $6, 0, 0, decode(repeat('00', 65), 'hex'), $7, now()) on conflict do nothing`,
+      [wallet.partition, idOf({ wallet, nonce }), wallet.address, nonce, wallet.accountId, value, requestId],
     )
     return creditPayment(connection, wallet, acceptedPayment({ wallet, nonce }, gatewayId))
   })

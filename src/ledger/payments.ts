@@ -5,7 +5,7 @@ import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { type Hex, toHex } from '../receipts/hex.ts'
 import { paymentEntriesMax } from '../receipts/payment.ts'
 import { partitionOf, type RequestId } from './request-id.ts'
-import { openPaymentStates, openTransferStates, openX402States, type PaymentState } from './states.ts'
+import { openPaymentStates, openTransferStates, type PaymentState } from './states.ts'
 
 /** One authorization on chain for a range of an account's entries. */
 export type Payment = {
@@ -236,7 +236,7 @@ export async function readGatewayState(
     `select (select cursor from gateway_cursor) as cursor,
             exists (select 1 from payments where state in ${openPaymentStates} and state in ('received', 'batched')
                     union all
-                    select 1 from x402_payments where state in ${openX402States} and state in ('received', 'batched')) as "isUnderWay"`,
+                    select 1 from transfers where state in ${openTransferStates} and state in ('received', 'batched') and kind = 'x402') as "isUnderWay"`,
     [],
   )
   return { cursor: row!.cursor ?? undefined, isUnderWay: row!.isUnderWay }

@@ -1,7 +1,7 @@
 import type { Connection, Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { refundable } from './replays.ts'
-import { openTransferStates, openX402States } from './states.ts'
+import { openTransferStates } from './states.ts'
 import { findTransfer, type Transfer } from './transfers.ts'
 
 /** Reads the seller's current balance at the gateway. */
@@ -32,18 +32,15 @@ export async function readPayable(connection: Connection, readBalance: ReadBalan
  * that failed later is the seller's loss (`lost`): it is charged, but reduces no other credit of that wallet.
  */
 const owedBack = `
-  select coalesce(sum(greatest(0, greatest(a.paid, a.covered + coalesce(r.amount, 0)) + coalesce(l.amount, 0) - a.charged + a.given_back)), 0)
+  select coalesce(sum(greatest(0, greatest(a.paid, a.covered + coalesce(r.amount, 0)) + a.lost - a.charged + a.given_back)), 0)
     from accounts a
     left join (select t.partition, t.account_id, sum(t.amount) as amount from transfers t
                 where t.state in ${openTransferStates} and t.kind = 'refund' group by t.partition, t.account_id) r
-      on r.partition = a.partition and r.account_id = a.id
-    left join (select p.partition, p.account_id, sum(p.lost) as amount from x402_payments p
-                where p.lost > 0 group by p.partition, p.account_id) l
-      on l.partition = a.partition and l.account_id = a.id`
+      on r.partition = a.partition and r.account_id = a.id`
 
 /** The most that wallets have paid and that is not credited yet. A statement of its own: Citus refuses it as a subquery of the other. */
 const uncredited = `
-  select coalesce(sum(p.value), 0) from x402_payments p where p.state in ${openX402States} and p.state = 'submitted'`
+  select coalesce(sum(p.amount), 0) from transfers p where p.state in ${openTransferStates} and p.state = 'sent' and p.kind = 'x402'`
 
 /** Payouts belong to no account, so all are in one partition. */
 export const payoutPartition = 0

@@ -6,7 +6,7 @@ import { ServiceError } from '../errors.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { AccountSuspendedError, LedgerFrozenError } from './refusals.ts'
-import { openX402States, withdrawalKinds } from './states.ts'
+import { openTransferStates, withdrawalKinds } from './states.ts'
 import { findTransfer, readTransfer, type Transfer, type TransferRow, transferColumns } from './transfers.ts'
 import {
   SmallWithdrawalTooSoonError,
@@ -134,8 +134,8 @@ export async function isRefundReady(
   const rows = await database.query(
     `select from accounts a
       where a.partition = $1 and a.id = $2 and a.suspended_at is null
-        and not exists (select from x402_payments p where p.partition = $1 and p.account_id = $2
-                           and p.state in ${openX402States} and p.credited_at <= $3)`,
+        and not exists (select from transfers p where p.partition = $1 and p.account_id = $2 and p.kind = 'x402'
+                           and p.state in ${openTransferStates} and p.gateway_id is not null and p.created_at <= $3)`,
     [partition, accountId, createdAt],
   )
   return rows.length > 0

@@ -17,14 +17,10 @@ export type UsageSource = (typeof usageSources)[number]
 export const paymentStates = ['submitted', 'received', 'batched', 'completed', 'failed', 'unknown'] as const
 export type PaymentState = (typeof paymentStates)[number]
 
-/** Payments of wallets in advance. They are deleted when the gateway refuses them. */
-export const x402PaymentStates = ['submitted', 'received', 'batched', 'completed', 'failed'] as const
-export type X402PaymentState = (typeof x402PaymentStates)[number]
-
 /** Of a transfer on chain: docs in `settlement/transfers/machine.ts`. */
 export const transferStates = ['requested', 'sent', 'received', 'batched', 'confirmed', 'failed'] as const
 export type TransferState = (typeof transferStates)[number]
-export const transferKinds = ['withdrawal', 'payout', 'refund'] as const
+export const transferKinds = ['withdrawal', 'payout', 'refund', 'x402'] as const
 export type TransferKind = (typeof transferKinds)[number]
 
 /** A withdrawal or refund as the customer sees it: `sent` until it is paid. */
@@ -43,7 +39,6 @@ export type DepositState = (typeof depositStates)[number]
 
 const paymentStatesOpen: readonly PaymentState[] = ['submitted', 'received', 'batched', 'unknown']
 export const openPaymentStates = sqlList(paymentStatesOpen)
-export const openX402States = sqlList<X402PaymentState>(['submitted', 'received', 'batched'])
 export const openTransferStates = sqlList<TransferState>(['requested', 'sent', 'received', 'batched'])
 /** The transfers that an account sees as withdrawals. */
 export const withdrawalKinds = sqlList<TransferKind>(['withdrawal', 'refund'])

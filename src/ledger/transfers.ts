@@ -1,5 +1,5 @@
 import { plainArray, rowArray } from '../db/array-literal.ts'
-import { isLongerAgo, readClock } from '../db/clock.ts'
+import { isLongerAgo } from '../db/clock.ts'
 import { type Database, isLockTimeout } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Hex } from '../receipts/hex.ts'
@@ -25,6 +25,8 @@ export type Transfer = {
   /** Epoch and sequence in the nonce of the authorization. */
   readonly epoch: number
   readonly sequence: bigint
+  /** Payments over x402 only: what the wallet has signed. */
+  readonly authorization: WalletAuthorization | undefined
   readonly state: TransferState
   readonly reason: string | undefined
   /** How often it was submitted. */
@@ -41,6 +43,14 @@ export type Transfer = {
   readonly readyAt: Date | undefined
   /** When it was first submitted. */
   readonly sentAt: Date | undefined
+}
+
+export type WalletAuthorization = {
+  readonly nonce: Hex
+  /** Seconds since 1970. */
+  readonly validAfter: number
+  readonly validBefore: number
+  readonly isExpired: boolean
 }
 
 /** A transfer's next state, and what is known about it. */
@@ -104,16 +114,28 @@ async function advanceAll(database: Database, partition: number, news: readonly 
   return rows.length
 }
 
+/** Stores news of transfers that the gateway reports. Skips accounts that stay locked: ask again. Returns how many moved. */
+export async function advanceEach(database: Database, news: readonly TransferNews[]): Promise<number> {
+  let moved = 0
+  for (const item of news) {
+    try {
+      moved += await advanceAll(database, item.transfer.partition, [item])
+    } catch (error) {
+      if (!isLockTimeout(error)) throw error
+    }
+  }
+  return moved
+}
+
 /** Marks a transfer as checked without progress, so that others are checked first. */
 export async function touchTransfer(
   database: Database,
   { partition, id, state }: Pick<Transfer, 'partition' | 'id' | 'state'>,
 ): Promise<void> {
-  await database.query('update transfers set changed_at = $4 where partition = $1 and id = $2 and state = $3', [
+  await database.query('update transfers set changed_at = now() where partition = $1 and id = $2 and state = $3', [
     partition,
     id,
     state,
-    await readClock(database),
   ])
 }
 
@@ -136,6 +158,21 @@ export async function findDueTransfers(
   return rows.map(readTransfer)
 }
 
+/** Transfers that the gateway has and that are not final, by its ids. */
+export async function findTransfersAtGateway(
+  database: Database,
+  kind: TransferKind,
+  gatewayIds: readonly string[],
+): Promise<readonly Transfer[]> {
+  const rows = await database.queryPrepared<TransferRow>(
+    'find_transfers_at_gateway',
+    `select ${transferColumns} from transfers
+      where gateway_id = any ($2) and kind = $1 and state in ('received', 'batched')`,
+    [kind, gatewayIds],
+  )
+  return rows.map(readTransfer)
+}
+
 export async function findTransfer(
   database: Database,
   { partition, id }: Pick<Transfer, 'partition' | 'id'>,
@@ -147,7 +184,8 @@ export async function findTransfer(
   return row && readTransfer(row)
 }
 
-export const transferColumns = `partition, id, kind, account_id, amount, fee_max, fee, after_entry, counterparty, epoch, sequence, state,
+export const transferColumns = `partition, id, kind, account_id, amount, fee_max, fee, after_entry, counterparty, epoch, sequence,
+  encode(nonce, 'hex') as nonce, valid_after, valid_before, valid_before < extract(epoch from clock_timestamp()) as is_expired, state,
   reason, attempts, gateway_id, encode(signature, 'hex') as signature, encode(tx_hash, 'hex') as tx_hash, created_at, changed_at,
   authorized_at, ready_at, sent_at`
 
@@ -163,6 +201,10 @@ export type TransferRow = {
   readonly counterparty: string
   readonly epoch: bigint | null
   readonly sequence: bigint | null
+  readonly nonce: string | null
+  readonly valid_after: bigint | null
+  readonly valid_before: bigint | null
+  readonly is_expired: boolean | null
   readonly state: TransferState
   readonly reason: string | null
   readonly attempts: number
@@ -189,6 +231,7 @@ export function readTransfer(row: TransferRow): Transfer {
     counterparty: row.counterparty,
     epoch: Number(row.epoch ?? 0n),
     sequence: row.sequence ?? 0n,
+    authorization: readAuthorization(row),
     state: row.state,
     reason: row.reason ?? undefined,
     attempts: row.attempts,
@@ -200,6 +243,17 @@ export function readTransfer(row: TransferRow): Transfer {
     authorizedAt: row.authorized_at ?? row.created_at,
     readyAt: row.ready_at ?? undefined,
     sentAt: row.sent_at ?? undefined,
+  }
+}
+
+function readAuthorization({ nonce, ...row }: TransferRow): WalletAuthorization | undefined {
+  if (nonce === null) return undefined
+  const { valid_after: validAfter, valid_before: validBefore, is_expired: isExpired } = row
+  return {
+    nonce: `0x${nonce}`,
+    validAfter: Number(validAfter),
+    validBefore: Number(validBefore),
+    isExpired: isExpired === true,
   }
 }
 

@@ -46,8 +46,8 @@ test('a payment opens the account, pays its request, and leaves the unused part 
   await holds.end(charge(placed, 300n))
   assert.deepEqual(await accountOf(wallet), { credit: 700n, held: 0n, gateway: 0n, deposited: 1_000n })
   assert.equal(await tellPayment(ledger.database, first, 'batched'), 1)
-  assert.equal(await tellPayment(ledger.database, first, 'completed'), 1)
-  assert.equal(await tellPayment(ledger.database, first, 'completed'), 0)
+  assert.equal(await tellPayment(ledger.database, first, 'confirmed'), 1)
+  assert.equal(await tellPayment(ledger.database, first, 'confirmed'), 0)
   await assertBooksBalance(ledger.database)
   // Asked for 300 only: credit covers the rest.
   const second = heldOf(await payFor(ledger.database, holds, signedPayment(wallet, 300n), 1_000n))
@@ -117,7 +117,7 @@ test('of a hundred requests with one payment, one is served and no other holds a
   assert.equal(claims.filter((claim) => claim === 'claimed').length, 1)
   assert.equal(claims.filter((claim) => claim === 'taken').length, 99)
   const [row] = await ledger.database.query<{ request_id: typeof payment.requestId }>(
-    'select request_id from x402_payments where payer = $1',
+    'select request_id from transfers where counterparty = $1',
     [wallet.address],
   )
   const own = { ...payment, requestId: row!.request_id }
@@ -173,7 +173,7 @@ test('a payment that fails after it was accepted is taken back; what was spent o
   assert.equal(await tellPayment(ledger.database, spent, 'failed'), 1)
   assert.equal((await accountOf(wallet))!.credit, 0n)
   const [row] = await ledger.database.query<{ lost: bigint }>(
-    'select lost from x402_payments where payer = $1 and lost > 0',
+    'select lost from accounts where wallet = $1 and lost > 0',
     [wallet.address],
   )
   assert.equal(row!.lost, 80n)
@@ -199,7 +199,7 @@ test('unused credit is paid back once, and never what open requests hold', async
   )
   const payment = signedPayment(wallet, 1_000n)
   const open = heldOf(await payFor(ledger.database, holds, payment, 600n))
-  await tellPayment(ledger.database, payment, 'completed')
+  await tellPayment(ledger.database, payment, 'confirmed')
   await assert.rejects(
     requestRefund(ledger.database, {
       partition,
@@ -310,7 +310,7 @@ test('more credit than the signer signs in an hour is refunded in parts, and the
   const { partition, accountId } = wallet
   const payment = signedPayment(wallet, 1_500_000_000n)
   await holds.end(voided(heldOf(await payFor(database, holds, payment, 100n))))
-  await tellPayment(database, payment, 'completed')
+  await tellPayment(database, payment, 'confirmed')
   const refund = (amount: bigint | undefined) =>
     requestRefund(database, {
       partition,
@@ -337,7 +337,7 @@ test('a wallet is refunded ten times in 24 hours, whatever the amounts; the refu
   const pay = async () => {
     const payment = signedPayment(wallet, 500_000n)
     await holds.end(voided(heldOf(await payFor(database, holds, payment, 500_000n))))
-    await tellPayment(database, payment, 'completed')
+    await tellPayment(database, payment, 'confirmed')
   }
   const refund = (id: string = randomUUID()) =>
     requestRefund(database, {

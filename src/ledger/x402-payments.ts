@@ -1,11 +1,12 @@
-import { plainArray, rowArray, rowLiteral } from '../db/array-literal.ts'
+import { rowLiteral } from '../db/array-literal.ts'
 import { isLongerAgo, readClock } from '../db/clock.ts'
-import { type Connection, type Database, isLockTimeout } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
 import type { AcceptedPayment } from './hold-calls.ts'
 import type { ConfirmDue, ToConfirm } from './payments.ts'
 import type { RequestId } from './request-id.ts'
-import { openX402States, type X402PaymentState } from './states.ts'
+import { openTransferStates } from './states.ts'
+import { readTransfer, type Transfer, type TransferRow, transferColumns } from './transfers.ts'
 import type { X402Wallet } from './wallet-accounts.ts'
 
 /** A payment that a wallet signed for one request. */
@@ -40,15 +41,15 @@ export async function claimPayment(database: Database, payment: X402Payment): Pr
   const now = await readClock(database)
   const deadBefore = new Date(now.getTime() - claimSeconds * 1_000)
   const [claimed] = await database.query<{ is_again: boolean }>(
-    `insert into x402_payments as p (partition, payer, nonce, account_id, value, valid_after, valid_before, signature, state, request_id,
-                                     created_at, claimed_at, changed_at)
-     values ($1, $2, $3, $4, $5, $6, $7, $8, 'submitted', $9, $10, $10, $10)
-     on conflict (partition, payer, nonce) do update set request_id = excluded.request_id, claimed_at = excluded.claimed_at
-       where p.credited_at is null and p.state = 'submitted' and p.value = excluded.value
-         and p.claimed_at < $11
-     returning p.created_at < p.claimed_at as is_again`,
+    `insert into transfers as t (partition, id, kind, state, counterparty, nonce, account_id, amount, valid_after, valid_before, signature,
+                                 request_id, created_at, sent_at, changed_at)
+     values ($1, $2, 'x402', 'sent', $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $11)
+     on conflict (partition, id) do update set request_id = excluded.request_id, sent_at = excluded.sent_at
+       where t.state = 'sent' and t.amount = excluded.amount and t.sent_at < $12
+     returning t.created_at < t.sent_at as is_again`,
     [
       wallet.partition,
+      idOf(payment),
       wallet.address,
       nonce,
       wallet.accountId,
@@ -63,8 +64,8 @@ export async function claimPayment(database: Database, payment: X402Payment): Pr
   )
   if (claimed !== undefined) return claimed.is_again ? 'reclaimed' : 'claimed'
   const [row] = await database.query<{ is_open: boolean }>(
-    `select credited_at is null and state = 'submitted' as is_open from x402_payments where partition = $1 and payer = $2 and nonce = $3`,
-    [wallet.partition, wallet.address, nonce],
+    `select state = 'sent' as is_open from transfers where partition = $1 and id = $2`,
+    [wallet.partition, idOf(payment)],
   )
   // The row has just been deleted, because the gateway refused it: the claim can be retried.
   return row === undefined || row.is_open ? 'taken' : 'used'
@@ -74,9 +75,8 @@ export async function claimPayment(database: Database, payment: X402Payment): Pr
 export async function isPaymentUsed(database: Database, wallet: X402Wallet, nonce: string): Promise<boolean> {
   const [row] = await database.queryPrepared(
     'find_used_x402_payment',
-    `select from x402_payments
-      where partition = $1 and payer = $2 and nonce = $3 and (credited_at is not null or state = 'failed')`,
-    [wallet.partition, wallet.address, Buffer.from(nonce.slice(2), 'hex')],
+    `select from transfers where partition = $1 and id = $2 and state <> 'sent'`,
+    [wallet.partition, idOf({ wallet, nonce: Buffer.from(nonce.slice(2), 'hex') })],
   )
   return row !== undefined
 }
@@ -88,31 +88,26 @@ export function declinePayment(database: Database, payment: X402Payment): Promis
 
 /** Undoes `declinePayment` before the payment is submitted after all: another request has spent the credit. */
 export function reopenPayment(database: Database, payment: X402Payment): Promise<void> {
-  return setUnsubmitted(database, payment, 'submitted', null)
+  return setUnsubmitted(database, payment, 'sent', null)
 }
 
 async function setUnsubmitted(
   database: Database,
-  { wallet, nonce, requestId }: X402Payment,
-  state: X402PaymentState,
+  payment: X402Payment,
+  state: 'sent' | 'failed',
   reason: string | null,
 ): Promise<void> {
   await database.query(
-    `update x402_payments set state = $5, reason = $6
-      where partition = $1 and payer = $2 and nonce = $3 and request_id = $4 and credited_at is null`,
-    [wallet.partition, wallet.address, nonce, requestId, state, reason],
+    `update transfers set state = $4, reason = $5 where partition = $1 and id = $2 and request_id = $3 and gateway_id is null`,
+    [payment.wallet.partition, idOf(payment), payment.requestId, state, reason],
   )
 }
 
 /** Deletes the row of a payment whose only attempt the gateway has refused. */
-export async function deleteRefusedPayment(
-  database: Database,
-  { wallet, nonce, requestId }: X402Payment,
-): Promise<void> {
+export async function deleteRefusedPayment(database: Database, payment: X402Payment): Promise<void> {
   await database.query(
-    `delete from x402_payments
-      where partition = $1 and payer = $2 and nonce = $3 and request_id = $4 and state = 'submitted' and credited_at is null`,
-    [wallet.partition, wallet.address, nonce, requestId],
+    `delete from transfers where partition = $1 and id = $2 and request_id = $3 and state = 'sent'`,
+    [payment.wallet.partition, idOf(payment), payment.requestId],
   )
 }
 
@@ -120,11 +115,12 @@ export function acceptedPayment(
   { wallet, nonce }: Pick<X402Payment, 'wallet' | 'nonce'>,
   gatewayId: string,
 ): AcceptedPayment {
-  return { payer: wallet.address, nonce, depositId: depositIdOf(wallet.address, nonce), gatewayId }
+  return { payer: wallet.address, nonce, depositId: idOf({ wallet, nonce }), gatewayId }
 }
 
-function depositIdOf(payer: string, nonce: Buffer): string {
-  return derivedId(`penny x402 payment ${payer} ${nonce.toString('hex')}`)
+/** Of the transfer, and of its deposit: one payment is one row, however often it is presented. */
+export function idOf({ wallet, nonce }: Pick<X402Payment, 'wallet' | 'nonce'>): string {
+  return derivedId(`penny x402 payment ${wallet.address} ${nonce.toString('hex')}`)
 }
 
 /** Credits an accepted payment whose request is gone. False when it was credited before. */
@@ -140,61 +136,26 @@ export async function creditPayment(
   return row!.credited
 }
 
-/** A payment that is not final. */
-export type OpenX402Payment = {
-  readonly partition: number
-  readonly payer: string
-  readonly nonce: Buffer
-  readonly accountId: string
-  readonly value: bigint
-  readonly state: X402PaymentState
-  readonly gatewayId: string | undefined
-  readonly validAfter: number
-  readonly validBefore: number
-  readonly signature: Buffer
-  readonly isExpired: boolean
-}
-
 /** Payments whose request has ended without an outcome. Older ones are checked less often, down to once an hour. */
-export async function findUndecidedPayments(database: Database, rowsMax: number): Promise<readonly OpenX402Payment[]> {
-  const rows = await database.queryPrepared<OpenRow>(
+export async function findUndecidedPayments(database: Database, rowsMax: number): Promise<readonly Transfer[]> {
+  const rows = await database.queryPrepared<TransferRow>(
     'find_undecided_x402_payments',
-    `select ${columns} from x402_payments p
-      where p.state in ${openX402States} and p.state = 'submitted' and ${isLongerAgo('p.claimed_at', `interval '${claimSeconds} seconds'`)}
-        and ${isLongerAgo('p.changed_at', "least((p.changed_at - p.created_at) / 4, interval '1 hour')")}
-      order by p.changed_at limit $1`,
+    `select ${transferColumns} from transfers
+      where state in ${openTransferStates} and state = 'sent' and kind = 'x402'
+        and ${isLongerAgo('sent_at', `interval '${claimSeconds} seconds'`)}
+        and ${isLongerAgo('changed_at', "least((changed_at - created_at) / 4, interval '1 hour')")}
+      order by changed_at limit $1`,
     [rowsMax],
   )
-  return rows.map(readOpen)
-}
-
-/** The gateway did not answer, or does not have it yet. */
-export async function touchUndecided(database: Database, { partition, payer, nonce }: OpenX402Payment): Promise<void> {
-  await database.query(
-    `update x402_payments set changed_at = now() where partition = $1 and payer = $2 and nonce = $3 and state = 'submitted'`,
-    [partition, payer, nonce],
-  )
+  return rows.map(readTransfer)
 }
 
 /** Deletes a payment whose authorization has expired and that the gateway does not have: it can never be paid. */
-export async function deleteUndecided(database: Database, { partition, payer, nonce }: OpenX402Payment): Promise<void> {
-  await database.query(
-    `delete from x402_payments where partition = $1 and payer = $2 and nonce = $3 and state = 'submitted' and credited_at is null`,
-    [partition, payer, nonce],
-  )
-}
-
-/** Payments by the gateway's ids, those that are credited and not final. */
-export async function findX402ByGatewayId(
-  database: Database,
-  gatewayIds: readonly string[],
-): Promise<readonly OpenX402Payment[]> {
-  const rows = await database.queryPrepared<OpenRow>(
-    'find_x402_by_gateway_id',
-    `select ${columns} from x402_payments p where p.gateway_id = any ($1) and p.state in ('received', 'batched')`,
-    [gatewayIds],
-  )
-  return rows.map(readOpen)
+export async function deleteUndecided(database: Database, { partition, id }: Transfer): Promise<void> {
+  await database.query("delete from transfers where partition = $1 and id = $2 and kind = 'x402' and state = 'sent'", [
+    partition,
+    id,
+  ])
 }
 
 /** The gateway's ids of payments without news for `untouchedMs`, longest first. */
@@ -204,100 +165,11 @@ export async function findX402ToConfirm(
 ): Promise<readonly ToConfirm[]> {
   return database.queryPrepared(
     'find_x402_to_confirm',
-    `select p.gateway_id as id, ${isLongerAgo('p.changed_at', "$2 * interval '1 millisecond'")} as "isOverdue"
-       from x402_payments p
-      where p.state in ${openX402States} and p.state in ('received', 'batched') and p.gateway_id is not null
-        and ${isLongerAgo('p.changed_at', "greatest($1 * interval '1 millisecond', least((p.changed_at - p.created_at) / 4, interval '60 seconds'))")}
-      order by p.changed_at limit $3`,
+    `select gateway_id as id, ${isLongerAgo('changed_at', "$2 * interval '1 millisecond'")} as "isOverdue"
+       from transfers
+      where state in ${openTransferStates} and state in ('received', 'batched') and kind = 'x402'
+        and ${isLongerAgo('changed_at', "greatest($1 * interval '1 millisecond', least((changed_at - created_at) / 4, interval '60 seconds'))")}
+      order by changed_at limit $3`,
     [untouchedMs, overdueMs, rowsMax],
   )
-}
-
-/** The gateway's report about a payment. */
-export type X402News = {
-  readonly payment: OpenX402Payment
-  readonly state: X402PaymentState
-  readonly reason: string | undefined
-  readonly gatewayId: string
-  readonly batch: bigint | undefined
-  readonly transactionHash: string | undefined
-}
-
-/** Stores news of credited payments. Accounts that stay locked are skipped: ask again. Returns how many changed. */
-export async function advanceX402Payments(database: Database, news: readonly X402News[]): Promise<number> {
-  let changed = 0
-  for (const [partition, group] of Map.groupBy(news, ({ payment }) => payment.partition)) {
-    for (const some of [...Map.groupBy(group, ({ payment }) => payment.accountId).values()]) {
-      try {
-        const [row] = await database.queryPrepared<{ changed: number }>(
-          'advance_x402_payments',
-          'select advance_x402_payments($1, $2, $3) as changed',
-          [
-            partition,
-            plainArray([some[0]!.payment.accountId]),
-            rowArray(
-              some.map(({ payment: { accountId, payer, nonce }, state, reason, gatewayId, batch, transactionHash }) => [
-                accountId,
-                payer,
-                nonce,
-                depositIdOf(payer, nonce),
-                state,
-                reason,
-                gatewayId,
-                batch,
-                transactionHash === undefined ? undefined : Buffer.from(transactionHash.slice(2), 'hex'),
-              ]),
-            ),
-          ],
-        )
-        changed += row!.changed
-      } catch (error) {
-        if (!isLockTimeout(error)) throw error
-      }
-    }
-  }
-  return changed
-}
-
-/** Marks payments as checked without news. */
-export async function touchX402Payments(database: Database, payments: readonly OpenX402Payment[]): Promise<void> {
-  for (const { partition, payer, nonce, state } of payments) {
-    await database.query(
-      'update x402_payments set changed_at = now() where partition = $1 and payer = $2 and nonce = $3 and state = $4',
-      [partition, payer, nonce, state],
-    )
-  }
-}
-
-const columns = `p.partition, p.payer, p.nonce, p.account_id, p.value, p.state, p.gateway_id, p.valid_after, p.valid_before,
-  p.signature, p.valid_before < extract(epoch from clock_timestamp()) as is_expired`
-
-type OpenRow = {
-  readonly partition: number
-  readonly payer: string
-  readonly nonce: Buffer
-  readonly account_id: string
-  readonly value: bigint
-  readonly state: X402PaymentState
-  readonly gateway_id: string | null
-  readonly valid_after: bigint
-  readonly valid_before: bigint
-  readonly signature: Buffer
-  readonly is_expired: boolean
-}
-
-function readOpen(row: OpenRow): OpenX402Payment {
-  return {
-    partition: row.partition,
-    payer: row.payer,
-    nonce: row.nonce,
-    accountId: row.account_id,
-    value: row.value,
-    state: row.state,
-    gatewayId: row.gateway_id ?? undefined,
-    validAfter: Number(row.valid_after),
-    validBefore: Number(row.valid_before),
-    signature: row.signature,
-    isExpired: row.is_expired,
-  }
 }

@@ -1,21 +1,17 @@
 import { type Database, isLockTimeout } from '../db/database.ts'
-import { registerWallet, walletOf } from '../ledger/wallet-accounts.ts'
 import {
-  acceptedPayment,
-  advanceX402Payments,
-  creditPayment,
-  deleteUndecided,
-  findUndecidedPayments,
-  findX402ByGatewayId,
-  type OpenX402Payment,
-  touchUndecided,
-  touchX402Payments,
-  type X402News,
-} from '../ledger/x402-payments.ts'
-import type { Hex } from '../receipts/hex.ts'
+  advanceEach,
+  findTransfersAtGateway,
+  type Transfer,
+  type TransferNews,
+  touchTransfer,
+} from '../ledger/transfers.ts'
+import { registerWallet, walletOf } from '../ledger/wallet-accounts.ts'
+import { acceptedPayment, creditPayment, deleteUndecided, findUndecidedPayments } from '../ledger/x402-payments.ts'
 import type { Address } from '../signer/address.ts'
 import { type PaidResource, type PaymentTerms, paymentRequirementsOf, signedPayload } from './authorization.ts'
-import { type GatewayClient, type GatewayTransfer, ledgerStateOf, type News } from './gateway-client.ts'
+import type { GatewayClient, GatewayTransfer, News } from './gateway-client.ts'
+import { stateOfTransfer } from './transfers/rails.ts'
 
 export type ConfirmParts = {
   readonly database: Database
@@ -35,9 +31,9 @@ export async function confirmX402(parts: ConfirmParts, { transfers, lost, unansw
   const byId = new Map(transfers.map((transfer) => [transfer.id, transfer]))
   const ids = [...byId.keys(), ...lost, ...unanswered]
   if (ids.length === 0) return 0
-  const news: X402News[] = []
-  const unchanged: OpenX402Payment[] = []
-  for (const payment of await findX402ByGatewayId(database, ids)) {
+  const news: TransferNews[] = []
+  const unchanged: Transfer[] = []
+  for (const payment of await findTransfersAtGateway(database, 'x402', ids)) {
     const transfer = byId.get(payment.gatewayId!)
     const item = transfer === undefined ? undefined : newsOf(payment, transfer)
     if (item?.state === 'failed') onAlarm('a payment of a wallet failed after it was accepted', nameOf(payment))
@@ -49,50 +45,36 @@ export async function confirmX402(parts: ConfirmParts, { transfers, lost, unansw
       else unchanged.push(payment)
     }
   }
-  const moved = await advanceX402Payments(database, news)
-  await touchX402Payments(database, unchanged)
+  const moved = await advanceEach(database, news)
+  for (const payment of unchanged) await touchTransfer(database, payment)
   return moved
 }
 
-function newsOf(payment: OpenX402Payment, transfer: GatewayTransfer): X402News {
-  const { id: gatewayId, batch, transactionHash, reason } = transfer
-  const state = ledgerStateOf(transfer.state)
-  return {
-    payment,
-    state,
-    gatewayId,
-    batch,
-    transactionHash,
-    reason: state === 'failed' ? (reason ?? 'failed') : undefined,
-  }
+function newsOf(transfer: Transfer, { id, state, transactionHash, reason }: GatewayTransfer): TransferNews {
+  const isFailed = state === 'failed'
+  const facts = { gatewayId: id, transactionHash, reason: isFailed ? (reason ?? 'failed') : undefined }
+  return { transfer, state: stateOfTransfer(state), ...facts }
 }
 
-function failed(payment: OpenX402Payment, reason: string): X402News {
-  const unknown = { batch: undefined, transactionHash: undefined }
-  return { payment, state: 'failed', reason, gatewayId: payment.gatewayId!, ...unknown }
+function failed(transfer: Transfer, reason: string): TransferNews {
+  return { transfer, state: 'failed', reason }
 }
 
 /** Submits a payment again that the gateway accepted and then lost. It is the same authorization, so it cannot pay twice. */
-async function resubmit(parts: ConfirmParts, payment: OpenX402Payment): Promise<readonly X402News[]> {
+async function resubmit(parts: ConfirmParts, payment: Transfer): Promise<readonly TransferNews[]> {
   const { gatewayClient, terms, resource, onAlarm } = parts
   onAlarm('the gateway has lost a payment of a wallet', nameOf(payment))
-  const accepted = paymentRequirementsOf(terms, terms.seller, payment.value)
-  const message = {
-    from: payment.payer as Address,
-    to: terms.seller,
-    value: payment.value,
-    validAfter: payment.validAfter,
-    validBefore: payment.validBefore,
-    nonce: nonceOf(payment),
-  }
-  const signature: Hex = `0x${payment.signature.toString('hex')}`
+  const { counterparty, amount: value } = payment
+  const { isExpired, ...signed } = payment.authorization!
+  const accepted = paymentRequirementsOf(terms, terms.seller, value)
+  const message = { from: counterparty as Address, to: terms.seller, value, ...signed }
   // One that cannot be looked up must not keep the news of the others.
   const found = await gatewayClient.findTransfer(message.from, message.nonce).catch((error: Error) => error)
   if (found instanceof Error) return []
   if (found !== undefined)
     return [isSame(parts, payment, found) ? newsOf(payment, found) : failed(payment, 'nonce_conflict')]
   const [answer] = await gatewayClient.settle([
-    { paymentPayload: signedPayload(message, signature, accepted, resource), paymentRequirements: accepted },
+    { paymentPayload: signedPayload(message, payment.signature!, accepted, resource), paymentRequirements: accepted },
   ])
   if (answer!.state !== 'received') {
     onAlarm('the gateway does not take a lost payment of a wallet again', {
@@ -100,19 +82,10 @@ async function resubmit(parts: ConfirmParts, payment: OpenX402Payment): Promise<
       reason: answer!.reason,
     })
     // An expired authorization can never be paid.
-    if (payment.isExpired) return [failed(payment, 'lost')]
+    if (isExpired) return [failed(payment, 'lost')]
     return []
   }
-  return [
-    {
-      payment,
-      state: 'received',
-      reason: undefined,
-      gatewayId: answer!.id,
-      batch: undefined,
-      transactionHash: undefined,
-    },
-  ]
+  return [{ transfer: payment, state: 'received', gatewayId: answer!.id }]
 }
 
 /**
@@ -126,18 +99,20 @@ export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
   const undecided = await findUndecidedPayments(database, undecidedMax)
   for (const payment of undecided) {
     const found = await gatewayClient
-      .findTransfer(payment.payer as Address, nonceOf(payment))
+      .findTransfer(payment.counterparty as Address, payment.authorization!.nonce)
       .catch((error: Error) => error)
-    if (found instanceof Error || (found === undefined && !payment.isExpired)) await touchUndecided(database, payment)
+    if (found instanceof Error || (found === undefined && !payment.authorization!.isExpired))
+      await touchTransfer(database, payment)
     else if (found === undefined || found.state === 'failed') await deleteUndecided(database, payment)
     else if (isSame(parts, payment, found)) {
-      const wallet = walletOf(payment)
+      const wallet = walletOf({ ...payment, payer: payment.counterparty })
+      const nonce = Buffer.from(payment.authorization!.nonce.slice(2), 'hex')
       await registerWallet(database, wallet)
       try {
-        await creditPayment(database, wallet, acceptedPayment({ wallet, nonce: payment.nonce }, found.id))
+        await creditPayment(database, wallet, acceptedPayment({ wallet, nonce }, found.id))
       } catch (error) {
         if (!isLockTimeout(error)) throw error
-        await touchUndecided(database, payment)
+        await touchTransfer(database, payment)
       }
     } else {
       // The gateway takes a nonce once: this payment can never be made, and must not count as owed.
@@ -149,14 +124,10 @@ export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
 }
 
 /** A wallet can sign two payments with one nonce, and have the cheaper one submitted first. */
-function isSame({ terms }: ConfirmParts, payment: OpenX402Payment, { to, amount }: GatewayTransfer): boolean {
-  return to === terms.seller && amount === payment.value
+function isSame({ terms }: ConfirmParts, payment: Transfer, { to, amount }: GatewayTransfer): boolean {
+  return to === terms.seller && amount === payment.amount
 }
 
-function nonceOf({ nonce }: OpenX402Payment): Hex {
-  return `0x${nonce.toString('hex')}`
-}
-
-function nameOf(payment: OpenX402Payment): object {
-  return { payer: payment.payer, nonce: nonceOf(payment) }
+function nameOf({ counterparty, authorization }: Transfer): object {
+  return { payer: counterparty, nonce: authorization!.nonce }
 }

@@ -42,7 +42,7 @@ test('the seller changes only while no payment of an account or a wallet is open
   await database.query("update payments set state = 'completed'")
   await assert.rejects(change(), /still open \(1\)/)
   await publishTerms(database, { terms, issuer })
-  await database.query('delete from x402_payments')
+  await database.query('delete from transfers')
   await change()
   assert.equal((await findPublishedTerms(database))!.terms.seller, ownerAddress)
 })

@@ -1,6 +1,6 @@
 import type { Connection } from '../db/database.ts'
 import { OperatorError } from '../errors.ts'
-import { openPaymentStates, openX402States } from '../ledger/states.ts'
+import { openPaymentStates, openTransferStates } from '../ledger/states.ts'
 import type { Address } from '../signer/address.ts'
 import { OtherMasterKeyError } from '../signer/master-key.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
@@ -66,7 +66,7 @@ export async function requireSeller(database: Connection, seller: Address): Prom
     `select count(*)::int as open
        from (select partition from payments where state in ${openPaymentStates}
               union all
-             select partition from x402_payments where state in ${openX402States}) p`,
+             select partition from transfers where state in ${openTransferStates} and kind = 'x402') p`,
   )
   if (row!.open > 0)
     throw new OperatorError(

@@ -68,12 +68,9 @@ export async function checkSolvency({ database, chain, seller }: SolvencyParts):
   const [totals] = await database.query<{ owed_back: bigint; unsettled: bigint }>(
     // Money of an open payment by the seller may already have left the seller. What a wallet spent of a payment that failed later is
     // the seller's loss: it is charged, but reduces no other credit of that wallet.
-    `select coalesce(sum(greatest(0, least(a.paid, a.covered) + coalesce(l.amount, 0) - a.charged + a.given_back)), 0)::bigint as owed_back,
+    `select coalesce(sum(greatest(0, least(a.paid, a.covered) + a.lost - a.charged + a.given_back)), 0)::bigint as owed_back,
             coalesce(sum(greatest(0, a.charged - a.given_back - a.paid)), 0)::bigint as unsettled
-       from accounts a
-       left join (select p.partition, p.account_id, sum(p.lost) as amount from x402_payments p
-                   where p.lost > 0 group by p.partition, p.account_id) l
-         on l.partition = a.partition and l.account_id = a.id`,
+       from accounts a`,
   )
   const block = await comparableBlock(database, chain)
   const short: ShortAccount[] = []

@@ -114,7 +114,7 @@ const signIn = async (account: PrivateKeyAccount, changes: Record<string, string
 }
 const rows = async () => {
   const [row] = await database.query<{ count: number }>(
-    `select ((select count(*) from x402_payments) + (select count(*) from x402_wallets) + (select count(*) from requests)
+    `select ((select count(*) from transfers) + (select count(*) from x402_wallets) + (select count(*) from requests)
              + (select count(*) from replays) + (select count(*) from x402_sign_ins))::int as count`,
   )
   return row!.count
@@ -193,7 +193,7 @@ test('an agent without an account buys streamed completions; the second is asked
 
   async function paidSince(offset: number): Promise<bigint> {
     const payments = await database.query<{ value: bigint }>(
-      'select value from x402_payments where payer = $1 order by created_at offset $2',
+      "select amount as value from transfers where kind = 'x402' and counterparty = $1 order by created_at offset $2",
       [wallet.address, offset],
     )
     return payments.reduce((sum, { value }) => sum + value, 0n)
@@ -653,7 +653,9 @@ test('a payment with an identifier gets its answer again with the same body, and
   )
   const other = await ask(await signed(), { ...question, max_tokens: 63 })
   assert.deepEqual((await codeOf(other)).slice(0, 2), [422, 'idempotency_mismatch'])
-  const payments = await database.query('select from x402_payments where payer = $1', [wallet.address])
+  const payments = await database.query("select from transfers where kind = 'x402' and counterparty = $1", [
+    wallet.address,
+  ])
   assert.equal(payments.length, 1)
 })
 
@@ -722,7 +724,8 @@ test('a wallet that signs in to the dashboard finds its credit, its log and a wa
   assert.deepEqual(await client.refusal('POST', `/api/keys/${own.id}/rotate`, {}), [400, 'invalid_value'])
   assert.deepEqual(await client.refusal('DELETE', `/api/keys/${own.id}`), [400, 'invalid_value'])
   await client.patch(`/api/keys/${own.id}`, { disabled: true })
-  const payments = () => database.query('select nonce from x402_payments where payer = $1', [wallet.address])
+  const payments = () =>
+    database.query("select nonce from transfers where kind = 'x402' and counterparty = $1", [wallet.address])
   const before = await payments()
   const unpaid = await ask({ 'payment-signature': await wallet.sign(await ask()) })
   assert.deepEqual((await codeOf(unpaid)).slice(0, 2), [401, 'api_key_revoked'])

@@ -48,6 +48,7 @@ const withoutAccountLock: Readonly<Record<string, string>> = {
   count_ends: 'a part of end_requests, which has locked',
   spare_cancels: 'a part of end_requests, which has locked',
   book_withdrawal: 'a part of advance_transfers, which has locked',
+  book_x402: 'a part of advance_transfers, which has locked',
   book_refund: 'a part of advance_transfers, which has locked',
 }
 const beforeTheLock: Readonly<Record<string, RegExp>> = {
@@ -251,14 +252,14 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/usage-report.ts': [3, 'the report for operators'],
   // With the partition as a value PostgreSQL would read the primary key backwards past the requests of all other accounts.
   'ledger/usage.ts': [4, 'charts of one account, by the index on the account'],
-  'ledger/transfers.ts': [1, 'job: transfers that are due'],
+  'ledger/transfers.ts': [2, 'jobs: transfers that are due, and by the ids of the gateway'],
   'ledger/withdrawals.ts': [3, 'metrics; one whose condition is in another file and names it'],
   'ledger/watched-accounts.ts': [
     3,
     'one look for all accounts with a live view; job: watches that are over; whether any live view is of an account with an address',
   ],
   'ledger/wallet-accounts.ts': [1, 'by the address of a wallet, which tells no partition'],
-  'ledger/x402-payments.ts': [3, 'jobs: payments whose outcome is open, and by the ids of the gateway'],
+  'ledger/x402-payments.ts': [2, 'jobs: payments whose outcome is open'],
   'settlement/published-terms.ts': [1, 'whether any payment to another seller is open, at the start'],
   'settlement/solvency.ts': [2, 'compares all accounts with the chain'],
   'webhooks/deliverer.ts': [1, 'job: endpoints for which there is something to send'],

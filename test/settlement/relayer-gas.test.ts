@@ -44,7 +44,7 @@ test('the worst wallet costs the relayer at most what it pays', { timeout: 600_0
   }
   async function settled(): Promise<void> {
     await untilFits(
-      () => database.query(`select from x402_payments where state not in ('completed', 'failed')`),
+      () => database.query(`select from transfers where kind = 'x402' and state not in ('confirmed', 'failed')`),
       (open) => open.length === 0,
     )
   }

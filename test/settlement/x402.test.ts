@@ -101,7 +101,7 @@ async function creditOf(address: Address): Promise<bigint> {
 /** Half a minute later. */
 async function resolve(): Promise<void> {
   await bench.database.query(
-    `update x402_payments set ${earlier('claimed_at', "interval '1 minute'")}, ${earlier('changed_at', "interval '1 minute'")}, ${earlier('created_at', "interval '2 minutes'")}`,
+    `update transfers set ${earlier('sent_at', "interval '1 minute'")}, ${earlier('changed_at', "interval '1 minute'")}, ${earlier('created_at', "interval '2 minutes'")} where kind = 'x402'`,
   )
   await resolveUndecided(bench.parts)
 }
@@ -151,13 +151,13 @@ for (const reason of ['nonce_already_used', 'insufficient_balance'] as const) {
     await assert.rejects(buy(wallet.address, payment, 100n, 'after_x402_settle'), Death)
     const accepted = [...bench.gateway.transfers.values()].find(({ from }) => from === wallet.address)!
     bench.gateway.transfers.delete(accepted.id)
-    await bench.database.query(`update x402_payments set ${earlier('claimed_at', "interval '1 minute'")}`)
+    await bench.database.query(`update transfers set ${earlier('sent_at', "interval '1 minute'")} where kind = 'x402'`)
     bench.gateway.refusals.push(reason)
     await assert.rejects(buy(wallet.address, payment, 100n), { code: 'payment_invalid' })
     // It may lag for hours: the payment is not forgotten while it is valid.
     const waitHours = () =>
       bench.database.query(
-        `update x402_payments set ${earlier('changed_at', "interval '3 hours'")}, ${earlier('created_at', "interval '3 hours'")}`,
+        `update transfers set ${earlier('changed_at', "interval '3 hours'")}, ${earlier('created_at', "interval '3 hours'")} where kind = 'x402'`,
       )
     for (let time = 0; time < 2; time += 1) {
       await waitHours()
@@ -265,13 +265,17 @@ test('a lost payment that cannot be looked up does not delay the payments of oth
   gateway.faults = (path) => (path === 'GET /v1/x402/transfers' ? 'unavailable' : undefined)
   await confirmAll()
   const stateOf = async ({ address }: Wallet) =>
-    (await database.query<{ state: string }>('select state from x402_payments where payer = $1', [address]))[0]!.state
-  assert.deepEqual([await stateOf(wallets[0]), await stateOf(wallets[1])], ['received', 'completed'])
+    (
+      await database.query<{ state: string }>("select state from transfers where kind = 'x402' and counterparty = $1", [
+        address,
+      ])
+    )[0]!.state
+  assert.deepEqual([await stateOf(wallets[0]), await stateOf(wallets[1])], ['received', 'confirmed'])
   gateway.faults = () => undefined
   await confirmAll()
   gateway.batch()
   await confirmAll()
-  assert.equal(await stateOf(wallets[0]), 'completed')
+  assert.equal(await stateOf(wallets[0]), 'confirmed')
   bench.alarms.length = 0
   await assertBooksBalance(database)
 })
@@ -286,7 +290,7 @@ test('a lost payment that the gateway does not take again is asked for less and 
   gateway.deposit(wallet.address, -1_000n)
   const submissions = () => gateway.calls.filter((call) => call === 'POST /v1/x402/settle').length
   const before = submissions()
-  const longAgo = `update x402_payments set ${earlier('changed_at', "interval '30 seconds'")}, ${earlier('created_at', "interval '1 minute'")}`
+  const longAgo = `update transfers set ${earlier('changed_at', "interval '30 seconds'")}, ${earlier('created_at', "interval '1 minute'")} where kind = 'x402'`
   await database.query(longAgo)
   for (let round = 0; round < 2; round += 1) await confirmPayments(parts, 1_000)
   assert.equal(submissions() - before, 1)
@@ -614,7 +618,7 @@ test('the audit finds a wallet account whose totals are not those of its payment
     ['accounts', 'credit', 'id'],
     ['accounts', 'withdrawn', 'id'],
     ['deposits', 'amount', 'account_id'],
-    ['x402_payments', 'value', 'account_id'],
+    ['transfers', 'amount', "kind = 'x402' and account_id"],
   ] as const
   for (const [table, column, owner] of places) {
     const change = (by: string) =>
@@ -740,7 +744,9 @@ async function dueNow(): Promise<void> {
 
 async function confirmAll(): Promise<void> {
   for (let round = 0; round < 3; round += 1) {
-    await bench.database.query(`update x402_payments set ${earlier('changed_at', "interval '5 minutes'")}`)
+    await bench.database.query(
+      `update transfers set ${earlier('changed_at', "interval '5 minutes'")} where kind = 'x402'`,
+    )
     await confirmPayments(bench.parts, 0)
   }
 }

@@ -3,16 +3,10 @@ import type { Database } from '../../src/db/database.ts'
 import type { HoldDecision } from '../../src/ledger/hold-calls.ts'
 import type { Holds } from '../../src/ledger/holds.ts'
 import { createRequestId } from '../../src/ledger/request-id.ts'
-import type { X402PaymentState } from '../../src/ledger/states.ts'
+import type { TransferState } from '../../src/ledger/states.ts'
+import { advanceEach, findTransfersAtGateway } from '../../src/ledger/transfers.ts'
 import { findWallet, registerWallet, type X402Wallet } from '../../src/ledger/wallet-accounts.ts'
-import {
-  acceptedPayment,
-  advanceX402Payments,
-  claimPayment,
-  findX402ByGatewayId,
-  type PaymentClaim,
-  type X402Payment,
-} from '../../src/ledger/x402-payments.ts'
+import { acceptedPayment, claimPayment, type PaymentClaim, type X402Payment } from '../../src/ledger/x402-payments.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
 import { partitions, testModel } from './ledger.ts'
 
@@ -60,14 +54,10 @@ export async function placePaid(database: Database, holds: Holds, payment: X402P
 }
 
 /** The gateway says what became of a payment. */
-export async function tellPayment(
-  database: Database,
-  { nonce }: X402Payment,
-  state: X402PaymentState,
-): Promise<number> {
+export async function tellPayment(database: Database, { nonce }: X402Payment, state: TransferState): Promise<number> {
   const gatewayId = `transfer-${nonce.toString('hex')}`
-  const [payment] = await findX402ByGatewayId(database, [gatewayId])
-  if (payment === undefined) return 0
+  const [transfer] = await findTransfersAtGateway(database, 'x402', [gatewayId])
+  if (transfer === undefined) return 0
   const transactionHash = `0x${'ab'.repeat(32)}`
-  return advanceX402Payments(database, [{ payment, state, reason: undefined, gatewayId, batch: 1n, transactionHash }])
+  return advanceEach(database, [{ transfer, state, gatewayId, transactionHash }])
 }

@@ -79,7 +79,10 @@ const refund: KindRules = {
   },
 }
 
-export const kinds: Readonly<Record<TransferKind, KindRules>> = { withdrawal, payout, refund }
+/** The service submits a payment over x402 in its request; `confirm-x402.ts` follows it. */
+export type SubmittedKind = Exclude<TransferKind, 'x402'>
+
+export const kinds: Readonly<Record<SubmittedKind, KindRules>> = { withdrawal, payout, refund }
 
 function intentOf(terms: SigningTerms, { kind, id, amount, feeMax, counterparty }: Transfer, depositor: Address) {
   return burnIntent(terms, {

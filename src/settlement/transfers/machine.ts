@@ -1,5 +1,4 @@
 import type { Database } from '../../db/database.ts'
-import type { TransferKind } from '../../ledger/states.ts'
 import { advanceTransfer, findDueTransfers, type Transfer, touchTransfer } from '../../ledger/transfers.ts'
 import type { SettlementFailpoint } from '../../process/failpoints.ts'
 import type { Hex } from '../../receipts/hex.ts'
@@ -8,7 +7,7 @@ import { SigningRefusedError } from '../../signer/signing-request.ts'
 import type { SigningTerms } from '../../signer/signing-terms.ts'
 import type { PaidResource, PaymentTerms } from '../authorization.ts'
 import type { GatewayClient } from '../gateway-client.ts'
-import { type KindRules, kinds } from './kinds.ts'
+import { type KindRules, kinds, type SubmittedKind } from './kinds.ts'
 import type { Found } from './rails.ts'
 
 // Every transfer takes these steps; `is_transfer_step` has the same arrows:
@@ -49,7 +48,7 @@ export type TransferParts = {
 }
 
 /** Takes every transfer of that kind that is due one step further. A failing one does not delay the others. Returns how many were due. */
-export async function advanceTransfers(parts: TransferParts, kind: TransferKind): Promise<number> {
+export async function advanceTransfers(parts: TransferParts, kind: SubmittedKind): Promise<number> {
   const { database, onAlarm } = parts
   const rules = kinds[kind]
   const due = await findDueTransfers(database, kind, rules.dueMax)

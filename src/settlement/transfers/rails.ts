@@ -5,7 +5,7 @@ import type { SignatureRequest } from '../../signer/signer.ts'
 import type { PayoutRequest, TransferRequest, WithdrawalRequest } from '../../signer/signing-request.ts'
 import { isWindowUsable } from '../../signer/signing-terms.ts'
 import { paymentRequirementsOf, signedPayload } from '../authorization.ts'
-import { ledgerStateOf, type Submission } from '../gateway-client.ts'
+import type { GatewayTransferState, Submission } from '../gateway-client.ts'
 import type { TransferParts } from './machine.ts'
 
 /** What the gateway has under the id or the nonce of a transfer. */
@@ -44,6 +44,12 @@ export const burn: Rail = {
     gatewayClient.withdraw(intent, signature),
 }
 
+/** The ledger has no state between inclusion in a block and finality. */
+export function stateOfTransfer(state: GatewayTransferState): Found['state'] {
+  if (state === 'completed') return 'confirmed'
+  return state === 'confirmed' ? 'batched' : state
+}
+
 /** Authorizations (EIP-3009), which the gateway nets and puts into batches. */
 export const settle: Rail = {
   async find({ gatewayClient }, { gatewayId }, { message }: TransferRequest) {
@@ -51,9 +57,8 @@ export const settle: Rail = {
     // A gateway that lost its database and read the chain again has the transfer under another id.
     const found = byId ?? (await gatewayClient.findTransfer(message.from, message.nonce))
     if (found === undefined) return undefined
-    const state = ledgerStateOf(found.state)
     const isSame = found.to === message.to && found.amount === message.value
-    return { ...found, state: state === 'completed' ? 'confirmed' : state, isSame, fee: 0n }
+    return { ...found, state: stateOfTransfer(found.state), isSame, fee: 0n }
   },
   /** An attempt with an earlier window may still arrive, or may have been paid. The nonce is the same, so the contract pays one of them. */
   async prepare({ database }, transfer) {
