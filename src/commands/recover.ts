@@ -93,9 +93,9 @@ async function recover(database: Database, config: Config, output: Output): Prom
 function printRecovery(output: Output, recovery: Recovery, violations: readonly Violation[], isWhole: boolean): void {
   const { payments, value, unexplained, wallets } = recovery
   const withdrawals = recovery.withdrawals.map((row) => ({
-    account: row.account,
-    amount_atomic: `${row.value + row.fee}`,
-    recipient: row.recipient,
+    account: row.accountId,
+    amount_atomic: `${row.amount}`,
+    recipient: row.counterparty,
     tx_hash: row.transactionHash,
   }))
   const lostAccounts = [...wallets.lostAccounts].map(([address, paid]) => ({ address, paid_atomic: `${paid}` }))

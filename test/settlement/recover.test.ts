@@ -197,7 +197,7 @@ test('a withdrawal that the copy knows is not booked again when Circle’s log s
   bench.gateway.deposit(account.address, -4_000n)
   const forgotten = burned(saltOf('withdrawal', randomUUID()), 4n)
   const { withdrawals, unexplained } = await recover(bench.database, chainWith(known, forgotten))
-  assert.deepEqual([withdrawals.map(({ value }) => value), unexplained], [[4_000n], []])
+  assert.deepEqual([withdrawals.map(({ amount }) => amount), unexplained], [[4_000n], []])
   assert.equal(await ownedOf(bench, account), 2_000n)
 })
 
