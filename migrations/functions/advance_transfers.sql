@@ -1,5 +1,5 @@
--- Takes transfers to the states that the news names. `book_<kind>` moves the account's money when a transfer ends. Returns the transfers
--- that moved.
+-- Takes transfers to the states that the news names. `book_withdrawal` and `book_x402` move the account's money when a transfer ends.
+-- Returns the transfers that moved.
 --
 -- `attempts` is what the caller knows, null if it does not matter: a transfer that was submitted again since does not move, because that
 -- attempt may have been accepted. `sent` without the gateway's id begins an attempt. The gateway's id is stored whichever attempt it
@@ -32,11 +32,10 @@ begin
       where t.partition = p_partition and t.id = v_was.id and t.state = v_was.state and t.attempts = v_was.attempts
       returning * into v_now;
     continue when not found;
-    case v_was.kind
-      when 'withdrawal' then perform book_withdrawal(p_partition, v_now, v_was.state);
-      when 'refund' then perform book_refund(p_partition, v_now, v_was.state);
-      when 'x402' then perform book_x402(p_partition, v_now);
-      when 'payout' then null;
+    case
+      when v_was.kind in ('withdrawal', 'refund') then perform book_withdrawal(p_partition, v_now, v_was.state);
+      when v_was.kind = 'x402' then perform book_x402(p_partition, v_now);
+      else null; -- A payout is of no account.
     end case;
     return next v_was.id;
   end loop;

@@ -1,6 +1,7 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
+import { rowsOf } from '../db/rows.ts'
 import { writeEvent } from '../db/write-event.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { readCursor } from './chain-cursors.ts'
@@ -196,66 +197,33 @@ export type ListedDeposit = {
  * Arrivals on chain with their status, and credits from elsewhere, newest first. One sweep can bring in several arrivals; its
  * credit is matched by its transaction.
  */
-export async function listDeposits(
+export function listDeposits(
   database: Database,
   { partition, accountId }: AccountRef,
   page: TransferPage,
 ): Promise<readonly ListedDeposit[]> {
-  const rows = await database.query<DepositRow>(
-    `select * from (
-       select v.block::text || '-' || v.log_index as id, v.amount, 'chain' as source, v.sender,
-              case when s.id is null then 'seen' when s.state in ${openSweepStates} then 'sweeping' else s.state end as state,
-              s.reason, case when v.sweep_id is null then ${smallSweepWait('v.partition', 'v.account_id')} end as waits_until, v.seen_at, v.block as seen_block, v.tx_hash as seen_tx_hash,
-              case when s.state in ('confirmed', 'credited') then s.changed_at end as swept_at, s.tx_hash as sweep_tx_hash,
-              d.created_at as credited_at, d.block as credited_block, v.seen_at as created_at
-         from arrivals v
-         left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
-         left join deposits d on d.partition = v.partition and d.account_id = v.account_id and (d.id = s.id or d.tx_hash = s.tx_hash)
-        where v.partition = $1 and v.account_id = $2
-       union all
-       select d.id::text, d.amount, d.source, null, 'credited', null, null, null, null, d.tx_hash, null, null,
-              d.created_at, d.block, d.created_at
-         from deposits d
-        where d.partition = $1 and d.account_id = $2
-          and not exists (select from sweeps s where s.partition = d.partition and s.account_id = d.account_id
-                           and (s.id = d.id or s.tx_hash = d.tx_hash))) t
-      where $3::timestamptz is null or (date_trunc('milliseconds', t.created_at), t.id) < ($3, $4)
-      order by date_trunc('milliseconds', t.created_at) desc, t.id desc limit $5`,
-    [partition, accountId, ...pageValues(page)],
+  return rowsOf<ListedDeposit>(
+    database.query(
+      `select * from (
+         select v.block::text || '-' || v.log_index as id, v.amount, 'chain' as source, v.sender,
+                case when s.id is null then 'seen' when s.state in ${openSweepStates} then 'sweeping' else s.state end as state,
+                s.reason, case when v.sweep_id is null then ${smallSweepWait('v.partition', 'v.account_id')} end as waits_until, v.seen_at, v.block as seen_block, v.tx_hash as seen_tx_hash,
+                case when s.state in ('confirmed', 'credited') then s.changed_at end as swept_at, s.tx_hash as sweep_tx_hash,
+                d.created_at as credited_at, d.block as credited_block, v.seen_at as created_at
+           from arrivals v
+           left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
+           left join deposits d on d.partition = v.partition and d.account_id = v.account_id and (d.id = s.id or d.tx_hash = s.tx_hash)
+          where v.partition = $1 and v.account_id = $2
+         union all
+         select d.id::text, d.amount, d.source, null, 'credited', null, null, null, null, d.tx_hash, null, null,
+                d.created_at, d.block, d.created_at
+           from deposits d
+          where d.partition = $1 and d.account_id = $2
+            and not exists (select from sweeps s where s.partition = d.partition and s.account_id = d.account_id
+                             and (s.id = d.id or s.tx_hash = d.tx_hash))) t
+        where $3::timestamptz is null or (date_trunc('milliseconds', t.created_at), t.id) < ($3, $4)
+        order by date_trunc('milliseconds', t.created_at) desc, t.id desc limit $5`,
+      [partition, accountId, ...pageValues(page)],
+    ),
   )
-  return rows.map((row) => ({
-    id: row.id,
-    amount: fromAtomic(row.amount),
-    source: row.source,
-    sender: row.sender ?? undefined,
-    state: row.state,
-    reason: row.reason ?? undefined,
-    waitsUntil: row.waits_until ?? undefined,
-    seenAt: row.seen_at ?? undefined,
-    seenBlock: row.seen_block ?? undefined,
-    seenTxHash: row.seen_tx_hash ?? undefined,
-    sweptAt: row.swept_at ?? undefined,
-    sweepTxHash: row.sweep_tx_hash ?? undefined,
-    creditedAt: row.credited_at ?? undefined,
-    creditedBlock: row.credited_block ?? undefined,
-    createdAt: row.created_at,
-  }))
-}
-
-type DepositRow = {
-  readonly id: string
-  readonly amount: bigint
-  readonly source: string
-  readonly sender: string | null
-  readonly state: ListedDeposit['state']
-  readonly reason: string | null
-  readonly waits_until: Date | null
-  readonly seen_at: Date | null
-  readonly seen_block: bigint | null
-  readonly seen_tx_hash: Buffer | null
-  readonly swept_at: Date | null
-  readonly sweep_tx_hash: Buffer | null
-  readonly credited_at: Date | null
-  readonly credited_block: bigint | null
-  readonly created_at: Date
 }

@@ -1,8 +1,9 @@
 import { plainArray, rowArray } from '../db/array-literal.ts'
 import { isLongerAgo, readClock } from '../db/clock.ts'
 import { type Database, isLockTimeout } from '../db/database.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import { type Hex, toHex } from '../receipts/hex.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
+import type { Usdc } from '../money/usdc.ts'
+import type { Hex } from '../receipts/hex.ts'
 import { paymentEntriesMax } from '../receipts/payment.ts'
 import { partitionOf, type RequestId } from './request-id.ts'
 import { openPaymentStates, openTransferStates, type PaymentState } from './states.ts'
@@ -167,16 +168,17 @@ const pauseOfPayment = `greatest(case when p.reason is null then interval '0' el
                                  least((p.changed_at - p.created_at) / 4, interval '60 seconds'))`
 
 /** Payments that the gateway is not known to have, those that waited longest first. */
-export async function findPaymentsToSubmit(database: Database, rowsMax: number): Promise<readonly Payment[]> {
-  const rows = await database.queryPrepared<PaymentRow>(
-    'find_payments_to_submit',
-    `select ${paymentColumns} from payments p join accounts a on a.partition = p.partition and a.id = p.account_id
-      where p.state in ${openPaymentStates} and p.state in ('submitted', 'unknown')
-        and ${isLongerAgo('p.changed_at', pauseOfPayment)}
-      order by p.changed_at limit $1`,
-    [rowsMax],
+export function findPaymentsToSubmit(database: Database, rowsMax: number): Promise<readonly Payment[]> {
+  return rowsOf<Payment>(
+    database.queryPrepared(
+      'find_payments_to_submit',
+      `select ${paymentColumns} from payments p join accounts a on a.partition = p.partition and a.id = p.account_id
+        where p.state in ${openPaymentStates} and p.state in ('submitted', 'unknown')
+          and ${isLongerAgo('p.changed_at', pauseOfPayment)}
+        order by p.changed_at limit $1`,
+      [rowsMax],
+    ),
   )
-  return rows.map(readPayment)
 }
 
 export type ConfirmDue = { readonly untouchedMs: number; readonly overdueMs: number; readonly rowsMax: number }
@@ -184,7 +186,7 @@ export type ConfirmDue = { readonly untouchedMs: number; readonly overdueMs: num
 /** A payment by the gateway's id. */
 export type ToConfirm = { readonly id: string; readonly isOverdue: boolean }
 
-/** Payments at the gateway without news for `untouchedMs`, by its ids, longest first. */
+/** Payments of accounts and of wallets at the gateway without news for `untouchedMs`, by its ids, longest first. */
 export async function findPaymentsToConfirm(
   database: Database,
   { untouchedMs, overdueMs, rowsMax }: ConfirmDue,
@@ -193,23 +195,27 @@ export async function findPaymentsToConfirm(
     'find_payments_to_confirm',
     `select p.gateway_id as id,
             ${isLongerAgo('p.changed_at', `greatest($2 * interval '1 millisecond', ${pauseOfPayment})`)} as "isOverdue"
-       from payments p
-      where p.state in ${openPaymentStates} and p.state in ('received', 'batched')
-        and ${isLongerAgo('p.changed_at', `greatest($1 * interval '1 millisecond', ${pauseOfPayment})`)}
+       from (select gateway_id, created_at, changed_at, reason from payments
+              where state in ${openPaymentStates} and state in ('received', 'batched')
+              union all
+             select gateway_id, created_at, changed_at, reason from transfers
+              where state in ${openTransferStates} and state in ('received', 'batched') and kind = 'x402') p
+      where ${isLongerAgo('p.changed_at', `greatest($1 * interval '1 millisecond', ${pauseOfPayment})`)}
       order by p.changed_at limit $3`,
     [untouchedMs, overdueMs, rowsMax],
   )
 }
 
 /** Payments that were recovered from the gateway after a restore, and whose entries have no root yet. Ordered within each account. */
-export async function findRecoveredPayments(database: Database, rowsMax: number): Promise<readonly Payment[]> {
-  const rows = await database.queryPrepared<PaymentRow>(
-    'find_recovered_payments',
-    `select ${paymentColumns} from payments p join accounts a on a.partition = p.partition and a.id = p.account_id
-      where p.root is null and p.state in ('received', 'batched', 'completed') order by p.account_id, p.number limit $1`,
-    [rowsMax],
+export function findRecoveredPayments(database: Database, rowsMax: number): Promise<readonly Payment[]> {
+  return rowsOf<Payment>(
+    database.queryPrepared(
+      'find_recovered_payments',
+      `select ${paymentColumns} from payments p join accounts a on a.partition = p.partition and a.id = p.account_id
+        where p.root is null and p.state in ('received', 'batched', 'completed') order by p.account_id, p.number limit $1`,
+      [rowsMax],
+    ),
   )
-  return rows.map(readPayment)
 }
 
 /** Chains a recovered payment to its predecessor. Returns the predecessor's root; undefined when there is none. */
@@ -252,17 +258,18 @@ export async function keepGatewayCursor(database: Database, cursor: string): Pro
 }
 
 /** Finds payments by the gateway's ids. */
-export async function findPaymentsByGatewayId(
+export function findPaymentsByGatewayId(
   database: Database,
   gatewayIds: readonly string[],
 ): Promise<readonly Payment[]> {
-  const rows = await database.queryPrepared<PaymentRow>(
-    'find_payments_by_gateway_id',
-    `select ${paymentColumns} from payments p join accounts a on a.partition = p.partition and a.id = p.account_id
-      where p.gateway_id = any ($1)`,
-    [gatewayIds],
+  return rowsOf<Payment>(
+    database.queryPrepared(
+      'find_payments_by_gateway_id',
+      `select ${paymentColumns} from payments p join accounts a on a.partition = p.partition and a.id = p.account_id
+        where p.gateway_id = any ($1)`,
+      [gatewayIds],
+    ),
   )
-  return rows.map(readPayment)
 }
 
 /** Marks payments as checked without news, so that others are checked first. */
@@ -380,45 +387,52 @@ export type PaymentTotals = {
   readonly oldest: Date | undefined
 }
 
-export async function summarizePayments(database: Database): Promise<readonly PaymentTotals[]> {
-  const rows = await database.query<{ state: PaymentState; count: number; value: bigint; oldest: Date | null }>(
-    `select state, count(*)::int as count, coalesce(sum(value), 0)::bigint as value, min(created_at) as oldest
-       from payments group by state
-      union all
-     select 'unpaid', count(*)::int, coalesce(sum(charged - given_back - covered), 0)::bigint, min(unpaid_since)
-       from accounts where charged - given_back <> covered and wallet is null having count(*) > 0
-      order by state`,
+export function summarizePayments(database: Database): Promise<readonly PaymentTotals[]> {
+  return rowsOf<PaymentTotals>(
+    database.query(
+      `select state, count(*)::int as count, coalesce(sum(value), 0)::bigint as value, min(created_at) as oldest
+         from payments group by state
+        union all
+       select 'unpaid', count(*)::int, coalesce(sum(charged - given_back - covered), 0)::bigint, min(unpaid_since)
+         from accounts where charged - given_back <> covered and wallet is null having count(*) > 0
+        order by state`,
+    ),
   )
-  return rows.map((row) => ({ ...row, value: fromAtomic(row.value), oldest: row.oldest ?? undefined }))
+}
+
+export type RequestEntry = {
+  readonly partition: number
+  readonly accountId: string
+  readonly address: string
+  readonly entry: bigint
 }
 
 /** A request's entry number. Undefined while it is open, and for a refused one. */
-export async function findEntryOfRequest(
-  database: Database,
-  id: RequestId,
-): Promise<
-  | { readonly partition: number; readonly accountId: string; readonly address: string; readonly entry: bigint }
-  | undefined
-> {
-  const partition = partitionOf(id)
-  const [row] = await database.query<{ account_id: string; address: string; entry: bigint }>(
-    `select r.account_id, coalesce(a.address, a.wallet) as address, r.entry from requests r join accounts a on a.partition = $1 and a.id = r.account_id
-      where r.partition = $1 and r.id = $2 and r.entry is not null and coalesce(a.address, a.wallet) is not null`,
-    [partition, id],
+export function findEntryOfRequest(database: Database, id: RequestId): Promise<RequestEntry | undefined> {
+  return rowOf<RequestEntry>(
+    database.query(
+      `select r.partition, r.account_id, coalesce(a.address, a.wallet) as address, r.entry
+         from requests r join accounts a on a.partition = $1 and a.id = r.account_id
+        where r.partition = $1 and r.id = $2 and r.entry is not null and coalesce(a.address, a.wallet) is not null`,
+      [partitionOf(id), id],
+    ),
   )
-  return row && { partition, accountId: row.account_id, address: row.address, entry: row.entry }
 }
+
+type LastEntry = { readonly entries: bigint; readonly address: string | undefined }
 
 /** The account's number of entries, and its paying address: its own, or the wallet of a wallet account. */
 export async function readLastEntry(
   database: Database,
   { partition, accountId }: Pick<Payment, 'partition' | 'accountId'>,
-): Promise<{ readonly entries: bigint; readonly address: string | undefined }> {
-  const [row] = await database.query<{ entries: bigint; address: string | null }>(
-    'select entries, coalesce(address, wallet) as address from accounts where partition = $1 and id = $2',
-    [partition, accountId],
+): Promise<LastEntry> {
+  const row = await rowOf<LastEntry>(
+    database.query(
+      'select entries, coalesce(address, wallet) as address from accounts where partition = $1 and id = $2',
+      [partition, accountId],
+    ),
   )
-  return { entries: row!.entries, address: row!.address ?? undefined }
+  return row!
 }
 
 /** A payment with its proof. */
@@ -437,10 +451,12 @@ export async function findCoveringPayment(
   { partition, accountId }: Pick<Payment, 'partition' | 'accountId'>,
   entry: bigint,
 ): Promise<ProvenPayment | undefined> {
-  const [row] = await database.query<ProvenRow>(
-    `select ${provenColumns} from payments p join accounts a on a.partition = $1 and a.id = $2
-      where p.partition = $1 and p.account_id = $2 and p.first_entry <= $3 and p.last_entry >= $3 and p.state <> 'failed'`,
-    [partition, accountId, entry],
+  const row = await rowOf<ProvenRow>(
+    database.query(
+      `select ${provenColumns} from payments p join accounts a on a.partition = $1 and a.id = $2
+        where p.partition = $1 and p.account_id = $2 and p.first_entry <= $3 and p.last_entry >= $3 and p.state <> 'failed'`,
+      [partition, accountId, entry],
+    ),
   )
   return row && readProven(row)
 }
@@ -452,77 +468,44 @@ export async function listProvenPayments(
   from: bigint,
   rowsMax: number,
 ): Promise<readonly ProvenPayment[]> {
-  const rows = await database.query<ProvenRow>(
-    `select ${provenColumns} from payments p join accounts a on a.partition = $1 and a.id = $2
-      where p.partition = $1 and p.account_id = $2 and p.number >= $3 and p.state <> 'failed' order by p.number limit $4`,
-    [partition, accountId, from, rowsMax],
+  const rows = await rowsOf<ProvenRow>(
+    database.query(
+      `select ${provenColumns} from payments p join accounts a on a.partition = $1 and a.id = $2
+        where p.partition = $1 and p.account_id = $2 and p.number >= $3 and p.state <> 'failed' order by p.number limit $4`,
+      [partition, accountId, from, rowsMax],
+    ),
   )
   return rows.map(readProven)
 }
 
-type ProvenRow = PaymentRow & {
-  readonly signature: Buffer | null
-  readonly batch: bigint | null
-  readonly tx_hash: Buffer | null
-  readonly batch_root: Buffer | null
-  readonly batch_proof: Buffer | null
+type ProvenRow = Payment & {
+  readonly signature: Buffer | undefined
+  readonly batch: bigint | undefined
+  readonly txHash: Hex | undefined
+  readonly batchRoot: Hex | undefined
+  readonly batchProof: Buffer | undefined
 }
 
-function readProven(row: ProvenRow): ProvenPayment {
-  const { signature, batch, tx_hash: txHash, batch_root: root, batch_proof: proof } = row
-  return {
-    payment: readPayment(row),
-    signature: signature ?? undefined,
-    batch:
-      batch === null || txHash === null || root === null
-        ? undefined
-        : { id: batch, txHash: toHex(txHash), root: toHex(root), proof: splitProof(proof) },
-  }
+function readProven({
+  signature,
+  batch: id,
+  txHash,
+  batchRoot: root,
+  batchProof,
+  ...payment
+}: ProvenRow): ProvenPayment {
+  const isKnown = id !== undefined && txHash !== undefined && root !== undefined
+  return { payment, signature, batch: isKnown ? { id, txHash, root, proof: splitProof(batchProof) } : undefined }
 }
 
-function splitProof(proof: Buffer | null): readonly Hex[] {
+function splitProof(proof: Buffer | undefined): readonly Hex[] {
   return (proof?.toString('hex').match(/.{64}/g) ?? []).map((hash): Hex => `0x${hash}`)
 }
 
-const paymentColumns = `p.partition, p.account_id, coalesce(a.address, a.wallet) as address, a.wallet is not null as is_prepaid, p.number, p.epoch, p.first_entry, p.last_entry, p.value, p.state,
+const paymentColumns = `p.partition, p.account_id, coalesce(a.address, a.wallet) as address, a.wallet is not null as is_prepaid, p.number, p.epoch::int as epoch, p.first_entry, p.last_entry, p.value, p.state,
   p.gateway_id, p.previous_root, p.root, p.authorized_at`
-const provenColumns = `${paymentColumns}, p.signature, p.batch, p.tx_hash, p.batch_root, p.batch_proof`
-
-type PaymentRow = {
-  readonly partition: number
-  readonly account_id: string
-  readonly address: string
-  readonly is_prepaid: boolean
-  readonly number: bigint
-  readonly epoch: bigint
-  readonly first_entry: bigint
-  readonly last_entry: bigint
-  readonly value: bigint
-  readonly state: PaymentState
-  readonly gateway_id: string | null
-  readonly previous_root: Buffer | null
-  readonly root: Buffer | null
-  readonly authorized_at: Date
-}
-
-function readPayment(row: PaymentRow): Payment {
-  return {
-    partition: row.partition,
-    accountId: row.account_id,
-    address: row.address,
-    isPrepaid: row.is_prepaid,
-    number: row.number,
-    epoch: Number(row.epoch),
-    firstEntry: row.first_entry,
-    lastEntry: row.last_entry,
-    value: row.value,
-    state: row.state,
-    gatewayId: row.gateway_id ?? undefined,
-    previousRoot: row.previous_root ?? undefined,
-    root: row.root ?? undefined,
-    authorizedAt: row.authorized_at,
-  }
-}
+const provenColumns = `${paymentColumns}, p.signature, p.batch, '0x' || encode(p.tx_hash, 'hex') as tx_hash, '0x' || encode(p.batch_root, 'hex') as batch_root,
+  p.batch_proof`
 
 function bytesOf(hex: string | undefined): Buffer | undefined {
   return hex === undefined ? undefined : Buffer.from(hex.slice(2), 'hex')

@@ -2,12 +2,13 @@ import { hourlyPaymentsMax } from '../config/config.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { wakeHolder } from '../db/exclusive.ts'
+import { rowsOf } from '../db/rows.ts'
 import { ServiceError } from '../errors.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { AccountSuspendedError, LedgerFrozenError } from './refusals.ts'
 import { openTransferStates, withdrawalKinds } from './states.ts'
-import { findTransfer, readTransfer, type Transfer, type TransferRow, transferColumns } from './transfers.ts'
+import { findTransfer, type Transfer, transferColumns } from './transfers.ts'
 import {
   SmallWithdrawalTooSoonError,
   TooManyWithdrawalsError,
@@ -110,17 +111,18 @@ export async function readRefundable(connection: Connection, { partition, accoun
 }
 
 /** Newest first. */
-export async function listRefunds(
+export function listRefunds(
   database: Database,
   { partition, accountId }: AccountRef,
   rowsMax: number,
 ): Promise<readonly Transfer[]> {
-  const rows = await database.query<TransferRow>(
-    `select ${transferColumns} from transfers
-      where partition = $1 and account_id = $2 and kind in ${withdrawalKinds} and kind = 'refund' order by created_at desc limit $3`,
-    [partition, accountId, rowsMax],
+  return rowsOf<Transfer>(
+    database.query(
+      `select ${transferColumns} from transfers
+        where partition = $1 and account_id = $2 and kind in ${withdrawalKinds} and kind = 'refund' order by created_at desc limit $3`,
+      [partition, accountId, rowsMax],
+    ),
   )
-  return rows.map(readTransfer)
 }
 
 /**

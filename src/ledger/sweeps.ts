@@ -1,8 +1,9 @@
 import { isLongerAgo } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
+import { rowsOf } from '../db/rows.ts'
 import { writeEvent } from '../db/write-event.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Usdc } from '../money/usdc.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
 import { openSweepStates, type SweepState } from './states.ts'
 
@@ -139,29 +140,19 @@ const insertSweep = `
   returning id`
 
 /** Sweeps under way first, then the others in sending order. */
-export async function findOpenSweeps(database: Database): Promise<readonly Sweep[]> {
-  const rows = await database.queryPrepared<SweepRow>(
-    'find_open_sweeps',
-    `select s.partition, s.id, s.account_id, a.address, s.amount, s.nonce, s.signed_tx, encode(s.tx_hash, 'hex') as tx_hash,
-            s.state, s.created_at, (abs(extract(epoch from clock_timestamp() - s.changed_at)) * 1000)::bigint as age_ms
-       from sweeps s join accounts a on a.partition = s.partition and a.id = s.account_id
-      where s.state in ${openSweepStates}
-      order by s.state = 'sent' desc, ${sweepOrder('s.amount', 's.partition', 's.account_id')}, s.created_at limit 100`,
-    [],
+export function findOpenSweeps(database: Database): Promise<readonly Sweep[]> {
+  return rowsOf<Sweep>(
+    database.queryPrepared(
+      'find_open_sweeps',
+      `select s.partition, s.id, s.account_id, a.address, s.amount, s.nonce, s.signed_tx as signed_transaction,
+              '0x' || encode(s.tx_hash, 'hex') as transaction_hash, s.state, s.created_at,
+              (abs(extract(epoch from clock_timestamp() - s.changed_at)) * 1000)::bigint as age_ms
+         from sweeps s join accounts a on a.partition = s.partition and a.id = s.account_id
+        where s.state in ${openSweepStates}
+        order by s.state = 'sent' desc, ${sweepOrder('s.amount', 's.partition', 's.account_id')}, s.created_at limit 100`,
+      [],
+    ),
   )
-  return rows.map((row) => ({
-    partition: row.partition,
-    id: row.id,
-    accountId: row.account_id,
-    address: row.address,
-    amount: fromAtomic(row.amount),
-    nonce: row.nonce,
-    signedTransaction: row.signed_tx ?? undefined,
-    transactionHash: row.tx_hash === null ? undefined : `0x${row.tx_hash}`,
-    state: row.state,
-    createdAt: row.created_at,
-    ageMs: row.age_ms,
-  }))
 }
 
 export async function markSweepSent(
@@ -236,18 +227,4 @@ export async function endSweep(
       ])
     }
   })
-}
-
-type SweepRow = {
-  readonly partition: number
-  readonly id: string
-  readonly account_id: string
-  readonly address: string
-  readonly amount: bigint
-  readonly nonce: bigint
-  readonly signed_tx: Buffer | null
-  readonly tx_hash: string | null
-  readonly state: Sweep['state']
-  readonly created_at: Date
-  readonly age_ms: bigint
 }

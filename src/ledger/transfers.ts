@@ -1,7 +1,8 @@
 import { plainArray, rowArray } from '../db/array-literal.ts'
 import { isLongerAgo } from '../db/clock.ts'
 import { type Database, isLockTimeout } from '../db/database.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import { rowOf, rowsOf } from '../db/rows.ts'
+import type { Usdc } from '../money/usdc.ts'
 import type { Hex } from '../receipts/hex.ts'
 import { openTransferStates, type TransferKind, type TransferState } from './states.ts'
 
@@ -25,8 +26,11 @@ export type Transfer = {
   /** Epoch and sequence in the nonce of the authorization. */
   readonly epoch: number
   readonly sequence: bigint
-  /** Payments over x402 only: what the wallet has signed. */
-  readonly authorization: WalletAuthorization | undefined
+  /** Payments over x402 only: what the wallet has signed. Seconds since 1970. */
+  readonly nonce: Hex | undefined
+  readonly validAfter: number | undefined
+  readonly validBefore: number | undefined
+  readonly isExpired: boolean | undefined
   readonly state: TransferState
   readonly reason: string | undefined
   /** How often it was submitted. */
@@ -43,14 +47,6 @@ export type Transfer = {
   readonly readyAt: Date | undefined
   /** When it was first submitted. */
   readonly sentAt: Date | undefined
-}
-
-export type WalletAuthorization = {
-  readonly nonce: Hex
-  /** Seconds since 1970. */
-  readonly validAfter: number
-  readonly validBefore: number
-  readonly isExpired: boolean
 }
 
 /** A transfer's next state, and what is known about it. */
@@ -143,119 +139,52 @@ export async function touchTransfer(
 const pause = `least((changed_at - created_at) / 8, interval '30 seconds')`
 
 /** Open transfers of that kind that are due for a check, those that waited longest first. */
-export async function findDueTransfers(
+export function findDueTransfers(
   database: Database,
   kind: TransferKind,
   rowsMax: number,
 ): Promise<readonly Transfer[]> {
-  const rows = await database.queryPrepared<TransferRow>(
-    'find_due_transfers',
-    `select ${transferColumns} from transfers
-      where state in ${openTransferStates} and kind = $1 and ${isLongerAgo('changed_at', pause)}
-      order by changed_at limit $2`,
-    [kind, rowsMax],
+  return rowsOf<Transfer>(
+    database.queryPrepared(
+      'find_due_transfers',
+      `select ${transferColumns} from transfers
+        where state in ${openTransferStates} and kind = $1 and ${isLongerAgo('changed_at', pause)}
+        order by changed_at limit $2`,
+      [kind, rowsMax],
+    ),
   )
-  return rows.map(readTransfer)
 }
 
 /** Transfers that the gateway has and that are not final, by its ids. */
-export async function findTransfersAtGateway(
+export function findTransfersAtGateway(
   database: Database,
   kind: TransferKind,
   gatewayIds: readonly string[],
 ): Promise<readonly Transfer[]> {
-  const rows = await database.queryPrepared<TransferRow>(
-    'find_transfers_at_gateway',
-    `select ${transferColumns} from transfers
-      where gateway_id = any ($2) and kind = $1 and state in ('received', 'batched')`,
-    [kind, gatewayIds],
+  return rowsOf<Transfer>(
+    database.queryPrepared(
+      'find_transfers_at_gateway',
+      `select ${transferColumns} from transfers
+        where gateway_id = any ($2) and kind = $1 and state in ('received', 'batched')`,
+      [kind, gatewayIds],
+    ),
   )
-  return rows.map(readTransfer)
 }
 
-export async function findTransfer(
+export function findTransfer(
   database: Database,
   { partition, id }: Pick<Transfer, 'partition' | 'id'>,
 ): Promise<Transfer | undefined> {
-  const [row] = await database.query<TransferRow>(
-    `select ${transferColumns} from transfers where partition = $1 and id = $2`,
-    [partition, id],
+  return rowOf<Transfer>(
+    database.query(`select ${transferColumns} from transfers where partition = $1 and id = $2`, [partition, id]),
   )
-  return row && readTransfer(row)
 }
 
-export const transferColumns = `partition, id, kind, account_id, amount, fee_max, fee, after_entry, counterparty, epoch, sequence,
-  encode(nonce, 'hex') as nonce, valid_after, valid_before, valid_before < extract(epoch from clock_timestamp()) as is_expired, state,
-  reason, attempts, gateway_id, encode(signature, 'hex') as signature, encode(tx_hash, 'hex') as tx_hash, created_at, changed_at,
-  authorized_at, ready_at, sent_at`
-
-export type TransferRow = {
-  readonly partition: number
-  readonly id: string
-  readonly kind: TransferKind
-  readonly account_id: string | null
-  readonly amount: bigint
-  readonly fee_max: bigint
-  readonly fee: bigint | null
-  readonly after_entry: bigint
-  readonly counterparty: string
-  readonly epoch: bigint | null
-  readonly sequence: bigint | null
-  readonly nonce: string | null
-  readonly valid_after: bigint | null
-  readonly valid_before: bigint | null
-  readonly is_expired: boolean | null
-  readonly state: TransferState
-  readonly reason: string | null
-  readonly attempts: number
-  readonly gateway_id: string | null
-  readonly signature: string | null
-  readonly tx_hash: string | null
-  readonly created_at: Date
-  readonly changed_at: Date
-  readonly authorized_at: Date | null
-  readonly ready_at: Date | null
-  readonly sent_at: Date | null
-}
-
-export function readTransfer(row: TransferRow): Transfer {
-  return {
-    partition: row.partition,
-    id: row.id,
-    kind: row.kind,
-    accountId: row.account_id ?? '',
-    amount: fromAtomic(row.amount),
-    feeMax: fromAtomic(row.fee_max),
-    fee: row.fee === null ? undefined : fromAtomic(row.fee),
-    afterEntry: row.after_entry,
-    counterparty: row.counterparty,
-    epoch: Number(row.epoch ?? 0n),
-    sequence: row.sequence ?? 0n,
-    authorization: readAuthorization(row),
-    state: row.state,
-    reason: row.reason ?? undefined,
-    attempts: row.attempts,
-    gatewayId: row.gateway_id ?? undefined,
-    signature: row.signature === null ? undefined : `0x${row.signature}`,
-    transactionHash: row.tx_hash === null ? undefined : `0x${row.tx_hash}`,
-    createdAt: row.created_at,
-    changedAt: row.changed_at,
-    authorizedAt: row.authorized_at ?? row.created_at,
-    readyAt: row.ready_at ?? undefined,
-    sentAt: row.sent_at ?? undefined,
-  }
-}
-
-function readAuthorization({ nonce, ...row }: TransferRow): WalletAuthorization | undefined {
-  if (nonce === null) return undefined
-  const { valid_after: validAfter, valid_before: validBefore, is_expired: isExpired } = row
-  return {
-    nonce: `0x${nonce}`,
-    validAfter: Number(validAfter),
-    validBefore: Number(validBefore),
-    isExpired: isExpired === true,
-  }
-}
+export const transferColumns = `partition, id, kind, coalesce(account_id::text, '') as account_id, amount, fee_max, fee, after_entry,
+  counterparty, coalesce(epoch, 0)::int as epoch, coalesce(sequence, 0) as sequence, '0x' || encode(nonce, 'hex') as nonce,
+  valid_after::float8 as valid_after, valid_before::float8 as valid_before, valid_before < extract(epoch from clock_timestamp()) as is_expired,
+  state, reason, attempts, gateway_id, '0x' || encode(signature, 'hex') as signature, '0x' || encode(tx_hash, 'hex') as transaction_hash,
+  created_at, changed_at, coalesce(authorized_at, created_at) as authorized_at, ready_at, sent_at`
 
 function bytesOf(hex: string | undefined): Buffer | undefined {
   return hex === undefined ? undefined : Buffer.from(hex.slice(2), 'hex')

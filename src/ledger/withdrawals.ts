@@ -2,13 +2,14 @@ import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { wakeHolder } from '../db/exclusive.ts'
+import { rowsOf } from '../db/rows.ts'
 import { ServiceError } from '../errors.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { LedgerFrozenError } from './refusals.ts'
 import { openPaymentStates, openTransferStates, withdrawalKinds } from './states.ts'
 import { pageOfAccount, pageValues, type TransferPage } from './transfer-page.ts'
-import { findTransfer, readTransfer, type Transfer, type TransferRow, transferColumns } from './transfers.ts'
+import { findTransfer, type Transfer, transferColumns } from './transfers.ts'
 
 export type NewWithdrawal = {
   readonly partition: number
@@ -89,16 +90,17 @@ export async function findWithdrawal(
 }
 
 /** Withdrawals and refunds of the account, newest first. */
-export async function listWithdrawals(
+export function listWithdrawals(
   database: Database,
   { partition, accountId }: AccountRef,
   page: TransferPage,
 ): Promise<readonly Transfer[]> {
-  const rows = await database.query<TransferRow>(
-    `select ${transferColumns} from (select * from transfers where kind in ${withdrawalKinds}) t ${pageOfAccount}`,
-    [partition, accountId, ...pageValues(page)],
+  return rowsOf<Transfer>(
+    database.query(
+      `select ${transferColumns} from (select * from transfers where kind in ${withdrawalKinds}) t ${pageOfAccount}`,
+      [partition, accountId, ...pageValues(page)],
+    ),
   )
-  return rows.map(readTransfer)
 }
 
 /** The median time from request to payment over the latest withdrawals of all accounts; undefined before the first payment. */

@@ -2,11 +2,11 @@ import { rowLiteral } from '../db/array-literal.ts'
 import { isLongerAgo, readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
+import { rowsOf } from '../db/rows.ts'
 import type { AcceptedPayment } from './hold-calls.ts'
-import type { ConfirmDue, ToConfirm } from './payments.ts'
 import type { RequestId } from './request-id.ts'
 import { openTransferStates } from './states.ts'
-import { readTransfer, type Transfer, type TransferRow, transferColumns } from './transfers.ts'
+import { type Transfer, transferColumns } from './transfers.ts'
 import type { X402Wallet } from './wallet-accounts.ts'
 
 /** A payment that a wallet signed for one request. */
@@ -137,17 +137,18 @@ export async function creditPayment(
 }
 
 /** Payments whose request has ended without an outcome. Older ones are checked less often, down to once an hour. */
-export async function findUndecidedPayments(database: Database, rowsMax: number): Promise<readonly Transfer[]> {
-  const rows = await database.queryPrepared<TransferRow>(
-    'find_undecided_x402_payments',
-    `select ${transferColumns} from transfers
-      where state in ${openTransferStates} and state = 'sent' and kind = 'x402'
-        and ${isLongerAgo('sent_at', `interval '${claimSeconds} seconds'`)}
-        and ${isLongerAgo('changed_at', "least((changed_at - created_at) / 4, interval '1 hour')")}
-      order by changed_at limit $1`,
-    [rowsMax],
+export function findUndecidedPayments(database: Database, rowsMax: number): Promise<readonly Transfer[]> {
+  return rowsOf<Transfer>(
+    database.queryPrepared(
+      'find_undecided_x402_payments',
+      `select ${transferColumns} from transfers
+        where state in ${openTransferStates} and state = 'sent' and kind = 'x402'
+          and ${isLongerAgo('sent_at', `interval '${claimSeconds} seconds'`)}
+          and ${isLongerAgo('changed_at', "least((changed_at - created_at) / 4, interval '1 hour')")}
+        order by changed_at limit $1`,
+      [rowsMax],
+    ),
   )
-  return rows.map(readTransfer)
 }
 
 /** Deletes a payment whose authorization has expired and that the gateway does not have: it can never be paid. */
@@ -156,20 +157,4 @@ export async function deleteUndecided(database: Database, { partition, id }: Tra
     partition,
     id,
   ])
-}
-
-/** The gateway's ids of payments without news for `untouchedMs`, longest first. */
-export async function findX402ToConfirm(
-  database: Database,
-  { untouchedMs, overdueMs, rowsMax }: ConfirmDue,
-): Promise<readonly ToConfirm[]> {
-  return database.queryPrepared(
-    'find_x402_to_confirm',
-    `select gateway_id as id, ${isLongerAgo('changed_at', "$2 * interval '1 millisecond'")} as "isOverdue"
-       from transfers
-      where state in ${openTransferStates} and state in ('received', 'batched') and kind = 'x402'
-        and ${isLongerAgo('changed_at', "greatest($1 * interval '1 millisecond', least((changed_at - created_at) / 4, interval '60 seconds'))")}
-      order by changed_at limit $3`,
-    [untouchedMs, overdueMs, rowsMax],
-  )
 }

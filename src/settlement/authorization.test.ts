@@ -6,14 +6,7 @@ import { transferFields } from '../../test/support/circle-types.ts'
 import { createCustodian, keys, terms } from '../../test/support/signing.ts'
 import type { Payment } from '../ledger/payments.ts'
 import { askCustodian, createSigner } from '../signer/signer.ts'
-import {
-  type Authorization,
-  authorizationDigest,
-  authorizationOf,
-  paymentPayload,
-  paymentRequirements,
-  paymentTerms,
-} from './authorization.ts'
+import { type Authorization, authorizationDigest, authorizationOf, paymentTerms, submittalOf } from './authorization.ts'
 
 const accountId = '0190a1b2-c3d4-7000-8000-000000000001'
 const payTerms = paymentTerms(terms, 0)
@@ -74,7 +67,8 @@ test('the payment has the shape of x402 version 2, as Circle’s gateway wants i
   const authorization = authorizationOf(payment, payTerms) as Authorization
   const [outcome] = await signer.signEach([authorization])
   assert.ok(outcome !== undefined && 'signature' in outcome)
-  const requirements = paymentRequirements(authorization, payTerms)
+  const submittal = submittalOf(authorization.message, outcome.signature, { terms: payTerms, resource })
+  const requirements = submittal.paymentRequirements
   assert.deepEqual(requirements, {
     scheme: 'exact',
     network: 'eip155:5042002',
@@ -88,7 +82,7 @@ test('the payment has the shape of x402 version 2, as Circle’s gateway wants i
       verifyingContract: '0x0077777d7EBA4688BDeF3E311b846F25870A19B9',
     },
   })
-  const body = JSON.parse(JSON.stringify(paymentPayload(authorization, outcome.signature, payTerms, resource)))
+  const body = JSON.parse(JSON.stringify(submittal.paymentPayload))
   assert.deepEqual(Object.keys(body), ['x402Version', 'resource', 'accepted', 'payload'])
   assert.deepEqual(body.accepted, requirements)
   assert.ok(Object.values(body.payload.authorization).every((value) => typeof value === 'string'))
@@ -109,7 +103,8 @@ test('the account can be recovered from a payload', async (t) => {
       assert.equal(authorizationDigest(authorization).length, 32)
       const [outcome] = await signer.signEach([authorization])
       assert.ok(outcome !== undefined && 'signature' in outcome)
-      const { accepted, payload } = paymentPayload(authorization, outcome.signature, payTerms, resource)
+      const { paymentPayload } = submittalOf(authorization.message, outcome.signature, { terms: payTerms, resource })
+      const { accepted, payload } = paymentPayload
       const { from, to, value: amount, validAfter, validBefore, nonce: bytes } = payload.authorization
       const recovered = await recoverTypedDataAddress({
         domain: { ...accepted.extra, chainId: Number(accepted.network.split(':')[1]) },

@@ -86,10 +86,6 @@ export type PaymentPayload = {
 
 export type PaidResource = { readonly url: string; readonly description: string; readonly mimeType: string }
 
-export function paymentRequirements({ message }: Authorization | Return, terms: PaymentTerms): PaymentRequirements {
-  return paymentRequirementsOf(terms, message.to, message.value)
-}
-
 export function paymentRequirementsOf(
   { chainId, usdcAddress, gatewayWallet }: Pick<PaymentTerms, 'chainId' | 'usdcAddress' | 'gatewayWallet'>,
   to: Address,
@@ -110,15 +106,16 @@ export function paymentRequirementsOf(
   }
 }
 
-/** Sent to the gateway's `settle`, together with the requirements. */
-export function paymentPayload(
-  authorization: Authorization | Return,
+/** What `settle` of the gateway takes. */
+export type Submittal = { readonly paymentPayload: PaymentPayload; readonly paymentRequirements: PaymentRequirements }
+
+export function submittalOf(
+  message: TransferMessage,
   signature: Hex,
-  terms: PaymentTerms,
-  resource: PaidResource,
-): PaymentPayload {
-  const accepted = paymentRequirements(authorization, terms)
-  return signedPayload(authorization.message, signature, accepted, resource)
+  { terms, resource }: { readonly terms: PaymentTerms; readonly resource: PaidResource },
+): Submittal {
+  const accepted = paymentRequirementsOf(terms, message.to, message.value)
+  return { paymentPayload: signedPayload(message, signature, accepted, resource), paymentRequirements: accepted }
 }
 
 export function signedPayload(

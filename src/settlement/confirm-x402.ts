@@ -9,9 +9,10 @@ import {
 import { registerWallet, walletOf } from '../ledger/wallet-accounts.ts'
 import { acceptedPayment, creditPayment, deleteUndecided, findUndecidedPayments } from '../ledger/x402-payments.ts'
 import type { Address } from '../signer/address.ts'
-import { type PaidResource, type PaymentTerms, paymentRequirementsOf, signedPayload } from './authorization.ts'
+import type { TransferMessage } from '../signer/typed-data.ts'
+import { type PaidResource, type PaymentTerms, submittalOf } from './authorization.ts'
 import type { GatewayClient, GatewayTransfer, News } from './gateway-client.ts'
-import { stateOfTransfer } from './transfers/rails.ts'
+import { isSame, stateOfTransfer } from './transfers/rails.ts'
 
 export type ConfirmParts = {
   readonly database: Database
@@ -39,9 +40,9 @@ export async function confirmX402(parts: ConfirmParts, { transfers, lost, unansw
     if (item?.state === 'failed') onAlarm('a payment of a wallet failed after it was accepted', nameOf(payment))
     if (item !== undefined && item.state !== payment.state) news.push(item)
     else {
-      const again = lost.includes(payment.gatewayId!) ? await resubmit(parts, payment) : []
+      const again = lost.includes(payment.gatewayId!) ? await resubmit(parts, payment) : undefined
       // Also a lost payment that the gateway does not take back: it must not be asked for again in every round.
-      if (again.length > 0) news.push(...again)
+      if (again !== undefined) news.push(again)
       else unchanged.push(payment)
     }
   }
@@ -61,31 +62,27 @@ function failed(transfer: Transfer, reason: string): TransferNews {
 }
 
 /** Submits a payment again that the gateway accepted and then lost. It is the same authorization, so it cannot pay twice. */
-async function resubmit(parts: ConfirmParts, payment: Transfer): Promise<readonly TransferNews[]> {
-  const { gatewayClient, terms, resource, onAlarm } = parts
+async function resubmit(parts: ConfirmParts, payment: Transfer): Promise<TransferNews | undefined> {
+  const { gatewayClient, onAlarm } = parts
   onAlarm('the gateway has lost a payment of a wallet', nameOf(payment))
-  const { counterparty, amount: value } = payment
-  const { isExpired, ...signed } = payment.authorization!
-  const accepted = paymentRequirementsOf(terms, terms.seller, value)
-  const message = { from: counterparty as Address, to: terms.seller, value, ...signed }
+  const message = messageOf(parts, payment)
   // One that cannot be looked up must not keep the news of the others.
   const found = await gatewayClient.findTransfer(message.from, message.nonce).catch((error: Error) => error)
-  if (found instanceof Error) return []
-  if (found !== undefined)
-    return [isSame(parts, payment, found) ? newsOf(payment, found) : failed(payment, 'nonce_conflict')]
-  const [answer] = await gatewayClient.settle([
-    { paymentPayload: signedPayload(message, payment.signature!, accepted, resource), paymentRequirements: accepted },
-  ])
-  if (answer!.state !== 'received') {
-    onAlarm('the gateway does not take a lost payment of a wallet again', {
-      ...nameOf(payment),
-      reason: answer!.reason,
-    })
-    // An expired authorization can never be paid.
-    if (isExpired) return [failed(payment, 'lost')]
-    return []
-  }
-  return [{ transfer: payment, state: 'received', gatewayId: answer!.id }]
+  if (found instanceof Error) return undefined
+  if (found !== undefined) return isSame(message, found) ? newsOf(payment, found) : failed(payment, 'nonce_conflict')
+  const [answer] = await gatewayClient.settle([submittalOf(message, payment.signature!, parts)])
+  if (answer!.state === 'received') return { transfer: payment, state: 'received', gatewayId: answer!.id }
+  const what = 'the gateway does not take a lost payment of a wallet again'
+  onAlarm(what, { ...nameOf(payment), reason: answer!.reason })
+  // An expired authorization can never be paid.
+  return payment.isExpired ? failed(payment, 'lost') : undefined
+}
+
+/** What the wallet has signed. */
+function messageOf({ terms }: ConfirmParts, payment: Transfer): TransferMessage {
+  const { counterparty, amount: value, nonce, validAfter, validBefore } = payment
+  const window = { validAfter: validAfter!, validBefore: validBefore! }
+  return { from: counterparty as Address, to: terms.seller, value, ...window, nonce: nonce! }
 }
 
 /**
@@ -98,15 +95,13 @@ export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
   const { database, gatewayClient, onAlarm } = parts
   const undecided = await findUndecidedPayments(database, undecidedMax)
   for (const payment of undecided) {
-    const found = await gatewayClient
-      .findTransfer(payment.counterparty as Address, payment.authorization!.nonce)
-      .catch((error: Error) => error)
-    if (found instanceof Error || (found === undefined && !payment.authorization!.isExpired))
-      await touchTransfer(database, payment)
+    const message = messageOf(parts, payment)
+    const found = await gatewayClient.findTransfer(message.from, message.nonce).catch((error: Error) => error)
+    if (found instanceof Error || (found === undefined && !payment.isExpired)) await touchTransfer(database, payment)
     else if (found === undefined || found.state === 'failed') await deleteUndecided(database, payment)
-    else if (isSame(parts, payment, found)) {
+    else if (isSame(message, found)) {
       const wallet = walletOf({ ...payment, payer: payment.counterparty })
-      const nonce = Buffer.from(payment.authorization!.nonce.slice(2), 'hex')
+      const nonce = Buffer.from(payment.nonce!.slice(2), 'hex')
       await registerWallet(database, wallet)
       try {
         await creditPayment(database, wallet, acceptedPayment({ wallet, nonce }, found.id))
@@ -115,7 +110,7 @@ export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
         await touchTransfer(database, payment)
       }
     } else {
-      // The gateway takes a nonce once: this payment can never be made, and must not count as owed.
+      // A wallet can sign two payments with one nonce, and have the cheaper one submitted first. The gateway takes a nonce once: this payment can never be made, and must not count as owed.
       onAlarm('the gateway has another payment under this nonce', { ...nameOf(payment), transfer: found.id })
       await deleteUndecided(database, payment)
     }
@@ -123,11 +118,6 @@ export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
   return undecided.length
 }
 
-/** A wallet can sign two payments with one nonce, and have the cheaper one submitted first. */
-function isSame({ terms }: ConfirmParts, payment: Transfer, { to, amount }: GatewayTransfer): boolean {
-  return to === terms.seller && amount === payment.amount
-}
-
-function nameOf({ counterparty, authorization }: Transfer): object {
-  return { payer: counterparty, nonce: authorization!.nonce }
+function nameOf({ counterparty: payer, nonce }: Transfer): object {
+  return { payer, nonce }
 }

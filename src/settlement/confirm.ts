@@ -8,10 +8,8 @@ import {
   readGatewayState,
   touchPayments,
 } from '../ledger/payments.ts'
-import { findX402ToConfirm } from '../ledger/x402-payments.ts'
 import { type ConfirmParts, confirmX402 } from './confirm-x402.ts'
-import type { News } from './gateway-client.ts'
-import { nameOf, newsOf } from './payment-news.ts'
+import { type GatewayTransfer, ledgerStateOf, type News } from './gateway-client.ts'
 
 const paymentsMax = 512
 const pagesMax = 20
@@ -31,8 +29,7 @@ export async function confirmPayments(parts: ConfirmParts, untouchedMs: number):
   let { cursor, isUnderWay } = await readGatewayState(database)
   if (!isUnderWay) return 0
   const longMs = Math.max(untouchedMs, overdueMs)
-  const due = { untouchedMs, overdueMs: longMs, rowsMax: paymentsMax }
-  let asked = [...(await findPaymentsToConfirm(database, due)), ...(await findX402ToConfirm(database, due))]
+  let asked = await findPaymentsToConfirm(database, { untouchedMs, overdueMs: longMs, rowsMax: paymentsMax })
   let moved = 0
   for (let page = 0; page < pagesMax; page += 1) {
     const news = await gatewayClient.news(cursor, asked).catch((error: Error) => error)
@@ -80,4 +77,23 @@ async function recordNews(parts: ConfirmParts, { transfers, lost, unanswered, is
   if (unanswered.length > 0)
     onAlarm('the gateway does not report the state of payments', { unanswered: unanswered.length })
   return moved
+}
+
+export function newsOf(payment: Payment, transfer: GatewayTransfer): PaymentNews {
+  return {
+    payment,
+    state: ledgerStateOf(transfer.state),
+    gatewayId: transfer.id,
+    batch: transfer.batch,
+    transactionHash: transfer.transactionHash,
+    batchRoot: transfer.receipt?.root,
+    batchProof: transfer.receipt?.proof,
+    place: transfer.place,
+    reason: transfer.state === 'failed' ? (transfer.reason ?? 'failed') : undefined,
+  }
+}
+
+/** Identifies a payment in logs and alarms. */
+export function nameOf({ accountId, number }: Pick<Payment, 'accountId' | 'number'>): object {
+  return { account: accountId, payment: number.toString() }
 }

@@ -14,7 +14,7 @@ import { keys, terms, transferRequest, withdrawalRequest } from '../../test/supp
 import { until } from '../../test/support/until.ts'
 import { signDigest } from '../signer/secp256k1.ts'
 import { burnIntentDigest } from '../signer/typed-data.ts'
-import { authorizationDigest, paymentPayload, paymentRequirements, paymentTerms } from './authorization.ts'
+import { authorizationDigest, paymentTerms, submittalOf } from './authorization.ts'
 import { createGatewayClient, type GatewayClient } from './gateway-client.ts'
 
 const paying = paymentTerms(terms, 0)
@@ -38,8 +38,7 @@ function payment(gateway: CircleGateway, value = 1_000n) {
   gateway.deposit(address, value)
   const request = transferRequest('authorization', { account, value })
   const signature = signDigest(authorizationDigest(request), privateKey)
-  const payload = paymentPayload(request, signature, paying, resource)
-  const submitted = { paymentPayload: payload, paymentRequirements: paymentRequirements(request, paying) }
+  const submitted = submittalOf(request.message, signature, { terms: paying, resource })
   const settle = async (gatewayClient: GatewayClient) => (await gatewayClient.settle([submitted]))[0]!
   return { address, settle, message: request.message }
 }

@@ -12,18 +12,13 @@ import type { SettlementFailpoint } from '../process/failpoints.ts'
 import type { Hex } from '../receipts/hex.ts'
 import type { Signer } from '../signer/signer.ts'
 import { isWindowUsable } from '../signer/signing-terms.ts'
-import {
-  type Authorization,
-  authorizationOf,
-  paymentPayload,
-  paymentRequirements,
-  type Return,
-} from './authorization.ts'
+import { type Authorization, authorizationOf, type Return, submittalOf } from './authorization.ts'
+import { nameOf, newsOf } from './confirm.ts'
 import type { ConfirmParts } from './confirm-x402.ts'
 import { eachOf } from './each-of.ts'
 import type { GatewayTransfer, Submission } from './gateway-client.ts'
-import { nameOf, newsOf } from './payment-news.ts'
 import { computeRoot, computeRoots } from './payment-receipt.ts'
+import { isSame } from './transfers/rails.ts'
 
 export type SubmitParts = ConfirmParts & { readonly signer: Signer; readonly failpoint: SettlementFailpoint }
 
@@ -157,17 +152,14 @@ type SignedPayment = {
 }
 
 async function submitSigned(parts: SubmitParts, signed: readonly SignedPayment[]): Promise<readonly PaymentNews[]> {
-  const { gatewayClient, terms, resource } = parts
   const news: PaymentNews[] = []
   parts.failpoint('before_submit')
-  const answers = await gatewayClient.settle(
-    signed.map(({ payment, authorization, signature }) => ({
-      paymentPayload: {
-        ...paymentPayload(authorization, signature, terms, resource),
-        extensions: { receipt: { hash: `0x${payment.root.toString('hex')}` } },
-      },
-      paymentRequirements: paymentRequirements(authorization, terms),
-    })),
+  const answers = await parts.gatewayClient.settle(
+    signed.map(({ payment, authorization, signature }) => {
+      const submittal = submittalOf(authorization.message, signature, parts)
+      const extensions = { receipt: { hash: `0x${payment.root.toString('hex')}` } }
+      return { ...submittal, paymentPayload: { ...submittal.paymentPayload, extensions } }
+    }),
   )
   await eachOf(signed, concurrencyMax, async ({ payment, authorization }, index) => {
     news.push(await readAnswer(parts, payment, authorization, answers[index]!))
@@ -205,7 +197,7 @@ function adopt(
   { message }: Authorization | Return,
   found: GatewayTransfer,
 ): PaymentNews {
-  if (found.to === message.to && found.amount === message.value) {
+  if (isSame(message, found)) {
     if (found.state === 'failed') {
       parts.onAlarm('a payment failed at the gateway', { ...nameOf(payment), reason: found.reason })
     }

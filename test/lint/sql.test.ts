@@ -49,7 +49,6 @@ const withoutAccountLock: Readonly<Record<string, string>> = {
   spare_cancels: 'a part of end_requests, which has locked',
   book_withdrawal: 'a part of advance_transfers, which has locked',
   book_x402: 'a part of advance_transfers, which has locked',
-  book_refund: 'a part of advance_transfers, which has locked',
 }
 const beforeTheLock: Readonly<Record<string, RegExp>> = {
   // Refuses a batch that names a request twice before anything is locked.
@@ -236,7 +235,7 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/deposits.ts': [2, 'jobs: what each address may have, and the first block'],
   'ledger/ledger-numbers.ts': [5, 'metrics'],
   'ledger/liabilities.ts': [1, 'job: what is owed to all accounts'],
-  'ledger/lost-x402.ts': [2, 'a command for operators: which transfers of the gateway are known'],
+  'ledger/lost-transfers.ts': [2, 'a command for operators: which transfers of the gateway are known'],
   'ledger/epoch.ts': [1, 'whether any payment is under way, at the start'],
   'ledger/nodes.ts': [4, 'jobs: holds of nodes that died, and holds of this node that it does not serve'],
   'ledger/operator-accounts.ts': [3, 'pages for operators'],
@@ -259,7 +258,7 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
     'one look for all accounts with a live view; job: watches that are over; whether any live view is of an account with an address',
   ],
   'ledger/wallet-accounts.ts': [1, 'by the address of a wallet, which tells no partition'],
-  'ledger/x402-payments.ts': [2, 'jobs: payments whose outcome is open'],
+  'ledger/x402-payments.ts': [1, 'job: payments whose outcome is open'],
   'settlement/published-terms.ts': [1, 'whether any payment to another seller is open, at the start'],
   'settlement/solvency.ts': [2, 'compares all accounts with the chain'],
   'webhooks/deliverer.ts': [1, 'job: endpoints for which there is something to send'],

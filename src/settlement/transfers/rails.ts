@@ -4,8 +4,9 @@ import type { Hex } from '../../receipts/hex.ts'
 import type { SignatureRequest } from '../../signer/signer.ts'
 import type { PayoutRequest, TransferRequest, WithdrawalRequest } from '../../signer/signing-request.ts'
 import { isWindowUsable } from '../../signer/signing-terms.ts'
-import { paymentRequirementsOf, signedPayload } from '../authorization.ts'
-import type { GatewayTransferState, Submission } from '../gateway-client.ts'
+import type { TransferMessage } from '../../signer/typed-data.ts'
+import { submittalOf } from '../authorization.ts'
+import type { GatewayTransfer, GatewayTransferState, Submission } from '../gateway-client.ts'
 import type { TransferParts } from './machine.ts'
 
 /** What the gateway has under the id or the nonce of a transfer. */
@@ -50,27 +51,25 @@ export function stateOfTransfer(state: GatewayTransferState): Found['state'] {
   return state === 'confirmed' ? 'batched' : state
 }
 
+/** Whether the gateway's transfer under the nonce of an authorization is that authorization. Anything else is never retried. */
+export function isSame({ to, value }: Pick<TransferMessage, 'to' | 'value'>, found: GatewayTransfer): boolean {
+  return found.to === to && found.amount === value
+}
+
 /** Authorizations (EIP-3009), which the gateway nets and puts into batches. */
 export const settle: Rail = {
   async find({ gatewayClient }, { gatewayId }, { message }: TransferRequest) {
     const byId = gatewayId === undefined ? undefined : await gatewayClient.transfer(gatewayId)
     // A gateway that lost its database and read the chain again has the transfer under another id.
     const found = byId ?? (await gatewayClient.findTransfer(message.from, message.nonce))
-    if (found === undefined) return undefined
-    const isSame = found.to === message.to && found.amount === message.value
-    return { ...found, state: stateOfTransfer(found.state), isSame, fee: 0n }
+    return found && { ...found, state: stateOfTransfer(found.state), isSame: isSame(message, found), fee: 0n }
   },
   /** An attempt with an earlier window may still arrive, or may have been paid. The nonce is the same, so the contract pays one of them. */
   async prepare({ database }, transfer) {
     if (isWindowUsable(transfer.authorizedAt)) return transfer
     return { ...transfer, authorizedAt: await readClock(database), signature: undefined }
   },
-  async submit({ gatewayClient, terms, resource }, { message }: TransferRequest, signature) {
-    const accepted = paymentRequirementsOf(terms, message.to, message.value)
-    const payment = {
-      paymentPayload: signedPayload(message, signature, accepted, resource),
-      paymentRequirements: accepted,
-    }
-    return (await gatewayClient.settle([payment]))[0]!
+  async submit(parts, { message }: TransferRequest, signature) {
+    return (await parts.gatewayClient.settle([submittalOf(message, signature, parts)]))[0]!
   },
 }
