@@ -1,3 +1,4 @@
+import type { AccountRef } from '../db/account-ref.ts'
 import { plainArray, rowArray } from '../db/array-literal.ts'
 import { isLongerAgo, readClock } from '../db/clock.ts'
 import { type Database, isLockTimeout } from '../db/database.ts'
@@ -26,9 +27,9 @@ export type Payment = {
   readonly state: PaymentState
   readonly gatewayId: string | undefined
   /** The previous payment's root; undefined for the first. */
-  readonly previousRoot: Buffer | undefined
+  readonly previousRoot: Hex | undefined
   /** Undefined until it is computed, before the first submission. */
-  readonly root: Buffer | undefined
+  readonly root: Hex | undefined
   readonly authorizedAt: Date
 }
 
@@ -218,19 +219,20 @@ export function findRecoveredPayments(database: Database, rowsMax: number): Prom
   )
 }
 
-/** Chains a recovered payment to its predecessor. Returns the predecessor's root; undefined when there is none. */
-export async function chainRecoveredPayment(
-  database: Database,
-  { partition, accountId, number }: Payment,
-): Promise<Buffer | undefined> {
-  const [row] = await database.query<{ previous_root: Buffer | null }>(
-    `update payments p
-        set previous_root = (select q.root from payments q where q.partition = $1 and q.account_id = $2 and q.number < $3
-                                and q.state <> 'failed' order by q.number desc limit 1)
-      where p.partition = $1 and p.account_id = $2 and p.number = $3 and p.root is null returning p.previous_root`,
-    [partition, accountId, number],
+/** Chains a recovered payment to its predecessor, if there is one. */
+export async function chainRecoveredPayment(database: Database, payment: Payment): Promise<Payment> {
+  const { partition, accountId, number } = payment
+  const row = await rowOf<Pick<Payment, 'previousRoot'>>(
+    database.query(
+      `update payments p
+          set previous_root = (select q.root from payments q where q.partition = $1 and q.account_id = $2 and q.number < $3
+                                  and q.state <> 'failed' order by q.number desc limit 1)
+        where p.partition = $1 and p.account_id = $2 and p.number = $3 and p.root is null
+       returning '0x' || encode(p.previous_root, 'hex') as previous_root`,
+      [partition, accountId, number],
+    ),
   )
-  return row?.previous_root ?? undefined
+  return { ...payment, ...row }
 }
 
 /** The cursor of the gateway's changes, undefined before the first; and whether the gateway has a payment that is not final. */
@@ -293,20 +295,20 @@ export async function touchPayments(database: Database, payments: readonly Payme
 /** Stores the root and the issuer's signature of a payment before it is submitted. Both are deterministic. */
 export async function keepRoots(
   database: Database,
-  signed: readonly { readonly payment: Payment; readonly root: Buffer; readonly signature: Buffer }[],
+  signed: readonly { readonly payment: Payment; readonly root: Hex; readonly signature: Hex }[],
 ): Promise<void> {
   for (const [partition, group] of Map.groupBy(signed, ({ payment }) => payment.partition)) {
     await database.queryPrepared(
       'keep_roots',
-      `update payments p set root = decode(u.root, 'hex'), signature = decode(u.signature, 'hex')
+      `update payments p set root = decode(substr(u.root, 3), 'hex'), signature = decode(substr(u.signature, 3), 'hex')
          from unnest($2::uuid[], $3::bigint[], $4::text[], $5::text[]) as u (account_id, number, root, signature)
         where p.partition = $1 and p.account_id = u.account_id and p.number = u.number and p.root is null`,
       [
         partition,
         plainArray(group.map(({ payment }) => payment.accountId)),
         plainArray(group.map(({ payment }) => payment.number)),
-        plainArray(group.map(({ root }) => root.toString('hex'))),
-        plainArray(group.map(({ signature }) => signature.toString('hex'))),
+        plainArray(group.map(({ root }) => root)),
+        plainArray(group.map(({ signature }) => signature)),
       ],
     )
   }
@@ -400,16 +402,12 @@ export function summarizePayments(database: Database): Promise<readonly PaymentT
   )
 }
 
-export type RequestEntry = {
-  readonly partition: number
-  readonly accountId: string
-  readonly address: string
-  readonly entry: bigint
-}
+/** An entry of an account with an address. */
+export type EntryPlace = AccountRef & { readonly address: string; readonly entry: bigint }
 
 /** A request's entry number. Undefined while it is open, and for a refused one. */
-export function findEntryOfRequest(database: Database, id: RequestId): Promise<RequestEntry | undefined> {
-  return rowOf<RequestEntry>(
+export function findEntryOfRequest(database: Database, id: RequestId): Promise<EntryPlace | undefined> {
+  return rowOf<EntryPlace>(
     database.query(
       `select r.partition, r.account_id, coalesce(a.address, a.wallet) as address, r.entry
          from requests r join accounts a on a.partition = $1 and a.id = r.account_id
@@ -422,10 +420,7 @@ export function findEntryOfRequest(database: Database, id: RequestId): Promise<R
 type LastEntry = { readonly entries: bigint; readonly address: string | undefined }
 
 /** The account's number of entries, and its paying address: its own, or the wallet of a wallet account. */
-export async function readLastEntry(
-  database: Database,
-  { partition, accountId }: Pick<Payment, 'partition' | 'accountId'>,
-): Promise<LastEntry> {
+export async function readLastEntry(database: Database, { partition, accountId }: AccountRef): Promise<LastEntry> {
   const row = await rowOf<LastEntry>(
     database.query(
       'select entries, coalesce(address, wallet) as address from accounts where partition = $1 and id = $2',
@@ -438,7 +433,7 @@ export async function readLastEntry(
 /** A payment with its proof. */
 export type ProvenPayment = {
   readonly payment: Payment
-  readonly signature: Buffer | undefined
+  readonly signature: Hex | undefined
   /** Undefined until it is on chain. */
   readonly batch:
     | { readonly id: bigint; readonly txHash: Hex; readonly root: Hex; readonly proof: readonly Hex[] }
@@ -448,7 +443,7 @@ export type ProvenPayment = {
 /** The payment that covers an entry; undefined while there is none. */
 export async function findCoveringPayment(
   database: Database,
-  { partition, accountId }: Pick<Payment, 'partition' | 'accountId'>,
+  { partition, accountId }: AccountRef,
   entry: bigint,
 ): Promise<ProvenPayment | undefined> {
   const row = await rowOf<ProvenRow>(
@@ -464,7 +459,7 @@ export async function findCoveringPayment(
 /** Payments of an account from a number on, without failed ones. */
 export async function listProvenPayments(
   database: Database,
-  { partition, accountId }: Pick<Payment, 'partition' | 'accountId'>,
+  { partition, accountId }: AccountRef,
   from: bigint,
   rowsMax: number,
 ): Promise<readonly ProvenPayment[]> {
@@ -479,7 +474,7 @@ export async function listProvenPayments(
 }
 
 type ProvenRow = Payment & {
-  readonly signature: Buffer | undefined
+  readonly signature: Hex | undefined
   readonly batch: bigint | undefined
   readonly txHash: Hex | undefined
   readonly batchRoot: Hex | undefined
@@ -503,8 +498,8 @@ function splitProof(proof: Buffer | undefined): readonly Hex[] {
 }
 
 const paymentColumns = `p.partition, p.account_id, coalesce(a.address, a.wallet) as address, a.wallet is not null as is_prepaid, p.number, p.epoch::int as epoch, p.first_entry, p.last_entry, p.value, p.state,
-  p.gateway_id, p.previous_root, p.root, p.authorized_at`
-const provenColumns = `${paymentColumns}, p.signature, p.batch, '0x' || encode(p.tx_hash, 'hex') as tx_hash, '0x' || encode(p.batch_root, 'hex') as batch_root,
+  p.gateway_id, '0x' || encode(p.previous_root, 'hex') as previous_root, '0x' || encode(p.root, 'hex') as root, p.authorized_at`
+const provenColumns = `${paymentColumns}, '0x' || encode(p.signature, 'hex') as signature, p.batch, '0x' || encode(p.tx_hash, 'hex') as tx_hash, '0x' || encode(p.batch_root, 'hex') as batch_root,
   p.batch_proof`
 
 function bytesOf(hex: string | undefined): Buffer | undefined {

@@ -13,7 +13,7 @@ import { dropMonth, readMonthRows, sealMonth } from '../ledger/seal-month.ts'
 import { findSealedMonth } from '../ledger/sealed-months.ts'
 import type { Address } from '../signer/address.ts'
 import { findReceipt } from './find-receipt.ts'
-import { computeRoot, hashEntries } from './payment-receipt.ts'
+import { computeRoots, hashEntries, type PaymentRoot } from './payment-receipt.ts'
 import { openReceiptRows } from './receipt-rows.ts'
 
 const address = `0x${'ab'.repeat(20)}` as const
@@ -38,7 +38,8 @@ test('a request that was paid together with archived ones keeps its receipt, and
   )
   await settle(database, [payer], 'completed')
   const [proven] = await listProvenPayments(database, payer, 1n, 1)
-  const { root } = await computeRoot(database, proven!.payment, terms)
+  const roots = await computeRoots(database, [proven!.payment], terms)
+  const { root } = roots.get(proven!.payment) as PaymentRoot
   await database.query('update payments set root = $1, signature = $2', [
     Buffer.from(root.slice(2), 'hex'),
     randomBytes(65),

@@ -1,14 +1,16 @@
 import type { Database } from '../db/database.ts'
 import { type LedgerEntry, readEntries, readKeptEntries, readKeptEntriesOf, requireWhole } from '../ledger/entries.ts'
-import { listProvenPayments, type Payment } from '../ledger/payments.ts'
+import { listProvenPayments, type Payment, type ProvenPayment } from '../ledger/payments.ts'
 import { formatRequestId } from '../ledger/request-id.ts'
 import type { PaymentKey } from '../ledger/seal-month.ts'
 import { readLeaves } from '../ledger/sealed-months.ts'
 import { createEntryHasher, type Entry } from '../receipts/entry.ts'
 import { type Hex, toHex, zeroHash } from '../receipts/hex.ts'
+import type { SignedPayment } from '../receipts/payment.ts'
 import { paymentStructHash, type ReceiptPayment } from '../receipts/payment.ts'
 import { PaymentRootBuilder, PaymentTree } from '../receipts/payment-tree.ts'
 import type { ReceiptDomain } from '../receipts/typed-data.ts'
+import type { Address } from '../signer/address.ts'
 import { keccak256 } from '../signer/keccak.ts'
 import { nonceOf } from '../signer/nonce.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
@@ -48,8 +50,18 @@ export function receiptPayment(payment: Payment): ReceiptPayment {
     last: payment.lastEntry,
     value: payment.value,
     nonce: payment.isPrepaid ? zeroHash : paymentNonce(payment),
-    previous: payment.previousRoot === undefined ? zeroHash : toHex(payment.previousRoot),
+    previous: payment.previousRoot ?? zeroHash,
   }
+}
+
+/** A payment as its receipts show it; undefined until it is signed. */
+export function signedPaymentOf(
+  { payment, signature, batch }: ProvenPayment,
+  issuer: Address,
+): SignedPayment | undefined {
+  const { root } = payment
+  if (root === undefined || signature === undefined) return undefined
+  return { ...receiptPayment(payment), root, signature, issuer, batch }
 }
 
 /** Payments from the seller to the account have a nonce space of their own. */
@@ -61,10 +73,6 @@ type PaymentNumber = Pick<Payment, 'accountId' | 'epoch' | 'number' | 'value'>
 
 /** The Merkle root over a payment's entries, and the hash that the issuer signs. Deterministic: entries never change. */
 export type PaymentRoot = { readonly root: Hex; readonly structHash: Hex }
-
-export async function computeRoot(database: Database, payment: Payment, terms: ReceiptTerms): Promise<PaymentRoot> {
-  return rootOver(payment, await readEntries(database, payment), createEntryHasher(receiptDomain(terms), keccak256))
-}
 
 /** Entries per statement, except that a single payment may have more. */
 const entriesPerStatement = 16_384n
@@ -147,7 +155,7 @@ export async function hashEntries(database: Database, key: PaymentKey, terms: Re
   const entries = await readEntries(database, payment)
   const hashes = entries.map((entry) => hashEntry(receiptEntry(entry, payment.address)))
   const { root } = new PaymentTree(receiptPayment(payment), hashes, keccak256)
-  if (payment.root === undefined || root !== toHex(payment.root)) {
+  if (root !== payment.root) {
     throw new Error(`The entries of payment ${payment.number} of account ${payment.accountId} do not match its root.`)
   }
   return Buffer.concat(hashes)

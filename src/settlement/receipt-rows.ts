@@ -8,7 +8,7 @@ import { type Hex, toHex } from '../receipts/hex.ts'
 import { paymentEntriesMax } from '../receipts/payment.ts'
 import { receiptCrypto } from '../signer/receipt-crypto.ts'
 import type { ReceiptParts } from './find-receipt.ts'
-import { receiptDomain, receiptEntry, receiptPayment } from './payment-receipt.ts'
+import { receiptDomain, receiptEntry, signedPaymentOf } from './payment-receipt.ts'
 
 /** The history of one account as of one instant. */
 export type ReceiptRows = {
@@ -66,19 +66,14 @@ async function* readItems(parts: ReceiptParts, account: History): AsyncGenerator
 async function* readPayments({ database, issuer }: ReceiptParts, account: History) {
   for (let from = (account.after?.number ?? 0n) + 1n; ; ) {
     const page = await listProvenPayments(database, account, from, paymentsPerPage)
-    for (const { payment, signature, batch } of page) {
+    for (const proven of page) {
+      const { payment } = proven
       const isFinal = payment.state === 'completed'
       if (payment.lastEntry > account.last) return
-      if (payment.root === undefined || signature === undefined) {
+      const signed = signedPaymentOf(proven, issuer)
+      if (signed === undefined) {
         if (isFinal) throw new NotRootedError(payment.number)
         return
-      }
-      const signed = {
-        ...receiptPayment(payment),
-        root: toHex(payment.root),
-        signature: toHex(signature),
-        issuer,
-        ...(batch && { batch }),
       }
       yield { payment: signed, last: payment.lastEntry }
       if (!isFinal) return

@@ -17,7 +17,7 @@ import { nameOf, newsOf } from './confirm.ts'
 import type { ConfirmParts } from './confirm-x402.ts'
 import { eachOf } from './each-of.ts'
 import type { GatewayTransfer, Submission } from './gateway-client.ts'
-import { computeRoot, computeRoots } from './payment-receipt.ts'
+import { computeRoots } from './payment-receipt.ts'
 import { isSame } from './transfers/rails.ts'
 
 export type SubmitParts = ConfirmParts & { readonly signer: Signer; readonly failpoint: SettlementFailpoint }
@@ -65,18 +65,19 @@ export async function rootRecovered(parts: SubmitParts): Promise<void> {
   const { database, signer, terms } = parts
   const payments = await findRecoveredPayments(database, paymentsMax)
   for (const payment of payments) {
-    const previousRoot = await chainRecoveredPayment(database, payment)
-    const computed = await computeRoot(database, { ...payment, previousRoot }, terms).catch((error: Error) => error)
+    // One after the other: each is chained to the root of the one before.
+    const chained = await chainRecoveredPayment(database, payment)
+    const computed = (await computeRoots(database, [chained], terms)).get(chained)!
     if (computed instanceof Error) {
       parts.onAlarm('the receipts of a payment cannot be computed', { ...nameOf(payment), err: computed })
       continue
     }
     const signature = await signer.signReceipt(computed.structHash)
-    await keepRoots(database, [{ payment, root: bytesOf(computed.root), signature: bytesOf(signature) }])
+    await keepRoots(database, [{ payment, root: computed.root, signature }])
   }
 }
 
-type Rooted = Payment & { readonly root: Buffer }
+type Rooted = Payment & { readonly root: Hex }
 
 function needsTransfer({ value, isPrepaid }: Payment): boolean {
   return value !== 0n && !isPrepaid
@@ -103,7 +104,7 @@ async function withRoots(
   // Concurrent calls share one message to the signer.
   const signatures = await Promise.all(computedRoots.map(({ structHash }) => signer.signReceipt(structHash)))
   const signed = computedRoots.map(({ payment, root }, index) => {
-    return { payment, root: bytesOf(root), signature: bytesOf(signatures[index]!) }
+    return { payment, root, signature: signatures[index]! }
   })
   parts.failpoint('before_roots')
   await keepRoots(database, signed)
@@ -157,7 +158,7 @@ async function submitSigned(parts: SubmitParts, signed: readonly SignedPayment[]
   const answers = await parts.gatewayClient.settle(
     signed.map(({ payment, authorization, signature }) => {
       const submittal = submittalOf(authorization.message, signature, parts)
-      const extensions = { receipt: { hash: `0x${payment.root.toString('hex')}` } }
+      const extensions = { receipt: { hash: payment.root } }
       return { ...submittal, paymentPayload: { ...submittal.paymentPayload, extensions } }
     }),
   )
@@ -210,8 +211,4 @@ function adopt(
     transfer: found.id,
   })
   return { payment, state: 'unknown', reason: 'nonce_conflict' }
-}
-
-function bytesOf(hex: Hex): Buffer {
-  return Buffer.from(hex.slice(2), 'hex')
 }

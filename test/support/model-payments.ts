@@ -17,6 +17,7 @@ import {
 import { advanceTransfer } from '../../src/ledger/transfers.ts'
 import { findWithdrawal, isSettled, requestWithdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic, type Usdc } from '../../src/money/usdc.ts'
+import { toHex } from '../../src/receipts/hex.ts'
 import { serveAgain, voided } from './ledger.ts'
 import type { DueBy, Model, ModelPayment, ModelWithdrawal } from './ledger-model.ts'
 import * as model from './ledger-model.ts'
@@ -130,7 +131,7 @@ async function makeOne(m: Model, real: Real, isForced: boolean): Promise<void> {
   assert.equal(made[0] + made[1], isMade ? 1 : 0)
   if (!isMade) return
   const payment = refTo(m, real, m.payments.at(-1)!) as Payment
-  await keepRoots(database, [{ payment, root: randomBytes(32), signature: randomBytes(65) }])
+  await keepRoots(database, [{ payment, root: toHex(randomBytes(32)), signature: toHex(randomBytes(65)) }])
   await comparePayments(m, real)
 }
 
