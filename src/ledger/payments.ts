@@ -196,10 +196,10 @@ export async function findPaymentsToConfirm(
     'find_payments_to_confirm',
     `select p.gateway_id as id,
             ${isLongerAgo('p.changed_at', `greatest($2 * interval '1 millisecond', ${pauseOfPayment})`)} as "isOverdue"
-       from (select gateway_id, created_at, changed_at, reason from payments
+       from (select partition, gateway_id, created_at, changed_at, reason from payments
               where state in ${openPaymentStates} and state in ('received', 'batched')
               union all
-             select gateway_id, created_at, changed_at, reason from transfers
+             select partition, gateway_id, created_at, changed_at, reason from transfers
               where state in ${openTransferStates} and state in ('received', 'batched') and kind = 'x402') p
       where ${isLongerAgo('p.changed_at', `greatest($1 * interval '1 millisecond', ${pauseOfPayment})`)}
       order by p.changed_at limit $3`,
