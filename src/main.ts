@@ -29,9 +29,10 @@ async function main(argv: readonly string[]): Promise<number> {
   }
   const found = commands[typed.name]!
   const command = await found.load()
-  const { values, positionals } = readArguments(typed.name, command, joinNegatives(command, typed.rest))
+  const options = { ...commonOptions, ...(command.optionsOf?.(typed.rest[0]) ?? command.options) }
+  const { values, positionals } = readArguments(typed.name, options, joinNegatives(options, typed.rest))
   if (values.help === true) {
-    process.stdout.write(helpText(found.summary, command.usage))
+    process.stdout.write(helpText(found.summary, command.usageOf?.(positionals[0]) ?? command.usage))
     return 0
   }
   const unread = positionals[command.wordsMax ?? 0]
@@ -49,8 +50,7 @@ async function main(argv: readonly string[]): Promise<number> {
   return command.run({ words: positionals, options: values, config, output: createOutput(json, config.noColor) })
 }
 
-function readArguments(name: string, command: Command, args: readonly string[]) {
-  const options = { ...commonOptions, ...command.options }
+function readArguments(name: string, options: Command['options'], args: readonly string[]) {
   try {
     return parseArgs({ args: [...args], options, allowPositionals: true })
   } catch (error) {
@@ -68,7 +68,7 @@ function describeWrongOption({ code, message }: NodeJS.ErrnoException): string {
 }
 
 /** In `--limit -1` the last word is a value, not an option. The command itself reports what is wrong with it. */
-function joinNegatives({ options }: Command, args: readonly string[]): string[] {
+function joinNegatives(options: Command['options'], args: readonly string[]): string[] {
   const joined: string[] = []
   for (const argument of args) {
     const option = options[joined.at(-1)?.replace(/^--/, '') ?? '']

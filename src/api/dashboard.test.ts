@@ -12,7 +12,6 @@ import { serviceSuite } from '../../test/support/suites.ts'
 import { until } from '../../test/support/until.ts'
 import { adjustAccount } from '../ledger/adjustments.ts'
 import { parseRequestId } from '../ledger/request-id.ts'
-import { reportUsage } from '../ledger/usage-report.ts'
 import type { Contract } from '../openapi/contract.ts'
 import { chatContracts } from '../openapi/contracts/chat.ts'
 import { fundsContracts } from '../openapi/contracts/funds.ts'
@@ -262,19 +261,14 @@ test('"requests" means the same everywhere: admitted ones, with the refused ones
   const totals = await client.get('/api/requests/totals')
   const { tiles } = await client.get('/api/overview')
   const { lines } = await client.get('/api/statement')
-  const [report] = await reportUsage(suite.service.database, {
-    groups: ['account'],
-    days: 2,
-    accountId: client.accountId,
-  })
   const statement = lines
     .filter(({ kind }: Json) => kind === 'inference')
     .reduce((sum: number, { count }: Json) => sum + count, 0)
   assert.deepEqual(
-    [usage.requests, totals.requests, tiles.requests.value, statement, report!.requests],
-    Array.from({ length: 5 }, () => 9),
+    [usage.requests, totals.requests, tiles.requests.value, statement],
+    Array.from({ length: 4 }, () => 9),
   )
-  assert.deepEqual([usage.refused, totals.refused, tiles.refused.value, report!.refused], [2, 2, 2, 2])
+  assert.deepEqual([usage.refused, totals.refused, tiles.refused.value], [2, 2, 2])
 })
 
 test('the time that the service was down is in no latency percentile', async () => {

@@ -3,6 +3,7 @@ import type { Database } from '../db/database.ts'
 import { RateLimitedError, TokenBuckets } from '../fairness/token-buckets.ts'
 import type { Visitor } from '../http/visitor.ts'
 import { findAccount } from '../ledger/accounts.ts'
+import { requestDepositAddress } from '../ledger/deposit-addresses.ts'
 import type { ChainFunds } from './chain-services.ts'
 
 export type DepositAddressesOptions = {
@@ -26,19 +27,22 @@ export class DepositAddresses {
   }
 
   /**
-   * Null without a chain and for wallet accounts, which have no deposit address. Also null while the visitor's network is above its rate;
-   * a later call succeeds.
+   * Null for wallet accounts, which have no deposit address. Also null while the visitor's network is above its rate, and at first where
+   * another machine settles: a later call succeeds.
    */
   async findOrCreate(owner: AccountRef, { network }: Pick<Visitor, 'network'>): Promise<string | null> {
     const { database, chainServices } = this.#options
     const { address, wallet } = (await findAccount(database, owner.partition, owner.accountId))!
-    if (address !== undefined || wallet !== undefined || chainServices.funds === undefined) return address ?? null
+    if (address !== undefined || wallet !== undefined) return address ?? null
     try {
       this.#ofNetwork.take(network)
     } catch (error) {
       if (error instanceof RateLimitedError) return null
       throw error
     }
-    return chainServices.funds.depositAddress(accountRef(owner))
+    if (chainServices.funds !== undefined) return chainServices.funds.depositAddress(accountRef(owner))
+    // Another machine settles: it assigns the address within a second.
+    const { partition, accountId: id } = owner
+    return (await requestDepositAddress(database, { partition, id })) ?? null
   }
 }

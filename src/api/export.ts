@@ -14,7 +14,7 @@ import { chatContracts } from '../openapi/contracts/chat.ts'
 import { listEndpoints } from '../webhooks/endpoints.ts'
 import { renderRule } from './alerts.ts'
 import type { Downloads } from './downloads.ts'
-import type { Gate } from './gate.ts'
+import type { GateOfRoutes } from './gate.ts'
 import { renderKey } from './keys.ts'
 import { renderLogRow, renderMember } from './members.ts'
 import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
@@ -27,7 +27,7 @@ import { renderEndpoint } from './webhooks.ts'
 const pageMax = 1_000
 
 /** `GET /api/export`: all stored data of the account, produced while the client reads it. */
-export function routeExport(router: ApiRouter, gate: Gate, services: ApiServices, downloads: Downloads): void {
+export function routeExport(router: ApiRouter, gate: GateOfRoutes, services: ApiServices, downloads: Downloads): void {
   const { database } = services
 
   router

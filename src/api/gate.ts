@@ -22,7 +22,12 @@ export type Caller = {
   readonly managementKey: ManagementBearer | undefined
   /** The person whose API keys the caller may see and change; undefined: all of the account. */
   readonly keysMadeBy: string | undefined
+  /** A command on the operator's machine, which acts for any account. */
+  readonly asOperator?: boolean
 }
+
+/** What routes need of the gate in front of them: `Gate` on the public port, `OperatorGate` on the control port. */
+export type GateOfRoutes = Pick<Gate, 'admit' | 'readmit' | 'countAnswer'>
 
 export type GateOptions = {
   readonly database: Database

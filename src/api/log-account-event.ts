@@ -1,5 +1,5 @@
 import { isOfCredentials, reportSecurityChange } from '../alerts/security.ts'
-import { type AccountEvent, type LogActor, writeAccountLog } from '../db/account-log.ts'
+import { type AccountEvent, type LogActor, operatorActor, writeAccountLog } from '../db/account-log.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection } from '../db/database.ts'
 import type { Visitor } from '../http/visitor.ts'
@@ -14,6 +14,7 @@ export type Actor = {
   readonly owner: AccountRef
   readonly session: Session | undefined
   readonly managementKey?: ManagementBearer | undefined
+  readonly asOperator?: boolean
   /** During a sign-in, when there is no session yet. */
   readonly person?: Pick<Session, 'personId' | 'personName'> | undefined
   readonly visitor: Visitor
@@ -65,7 +66,8 @@ export async function logAccountEvent(
   log.info({ event, account_id: owner.accountId, method: session?.method, network, ...loggable }, 'account')
 }
 
-function actorOf({ session, person = session, managementKey, visitor: { network } }: Actor): LogActor {
+function actorOf({ session, person = session, managementKey, asOperator, visitor: { network } }: Actor): LogActor {
+  if (asOperator === true) return operatorActor
   if (person !== undefined) {
     return { kind: 'person', id: person.personId, name: person.personName, method: session?.method, network }
   }

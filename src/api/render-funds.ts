@@ -27,6 +27,7 @@ export function renderBalance(
   const arrivingMin = fromAtomic(balance.withdrawalFeeMax + 1n)
   return {
     object: 'balance',
+    account_id: balance.accountId,
     ...moneyFields({
       available: balance.available,
       held: balance.held,
@@ -44,6 +45,7 @@ export function renderBalance(
       deposited: balance.deposited,
       withdrawn: balance.withdrawn,
       charged: balance.charged,
+      given_back: balance.givenBack,
     }),
     open_requests: balance.openRequests,
     oldest_hold_at: balance.oldestHoldAt?.toISOString() ?? null,

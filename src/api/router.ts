@@ -15,7 +15,7 @@ import type { Session } from '../identity/sessions.ts'
 import { parseJsonBody } from '../inference/json-body.ts'
 import type { AnswerOf, BodyOf, Contract, QueryOf } from '../openapi/contract.ts'
 import { refusalOf } from '../openapi/input-refusal.ts'
-import { type Caller, type Gate, RoleRequiredError } from './gate.ts'
+import { type Caller, type GateOfRoutes, RoleRequiredError } from './gate.ts'
 
 /** An authorized request whose input matches the contract. */
 export type Call<Exact extends Contract> = {
@@ -38,6 +38,7 @@ export type Call<Exact extends Contract> = {
     : Session | undefined
   readonly managementKey: Caller['managementKey']
   readonly keysMadeBy: Caller['keysMadeBy']
+  readonly asOperator?: boolean
   readonly accept: string
   /** For long responses such as streams. */
   readonly outgoing: ServerResponse
@@ -55,7 +56,7 @@ export type Handler<Exact extends Contract> = (call: Call<Exact>) => Promise<Ans
 
 export type ApiRouterOptions = {
   readonly app: Hono<HonoBindings>
-  readonly gate: Gate
+  readonly gate: GateOfRoutes
   readonly trustProxy: boolean
   readonly chatBodyLimits: BodyLimits
   readonly unpaid: UnpaidRequests

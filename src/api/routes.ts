@@ -7,7 +7,7 @@ import { routeDevices } from './devices.ts'
 import { Downloads } from './downloads.ts'
 import { routeExport } from './export.ts'
 import { routeFunds } from './funds.ts'
-import type { Gate } from './gate.ts'
+import type { GateOfRoutes } from './gate.ts'
 import { routeInvitations } from './invitations.ts'
 import { routeKeys } from './keys.ts'
 import { recordRefusals } from './log-account-event.ts'
@@ -32,7 +32,7 @@ import { routeWebhooks } from './webhooks.ts'
 const downloadsMax = 24
 
 /** Every route of the dashboard, each behind its contract. */
-export function routeApi(app: Hono<HonoBindings>, gate: Gate, services: ApiServices): void {
+export function routeApi(app: Hono<HonoBindings>, gate: GateOfRoutes, services: ApiServices): void {
   const { trustProxy, bodyLimits, unpaid } = services
   const onRoleRefused = recordRefusals(services)
   const router = new ApiRouter({ app, gate, trustProxy, chatBodyLimits: bodyLimits, unpaid, onRoleRefused })

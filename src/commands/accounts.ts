@@ -12,6 +12,7 @@ import {
   suspendAccount,
 } from '../ledger/accounts.ts'
 import { listAdjustments } from '../ledger/adjustments.ts'
+import { accountNamed } from '../ledger/named-account.ts'
 import { formatRequestId, parseRequestId, type RequestId } from '../ledger/request-id.ts'
 import { format, fromAtomic, InvalidAmountError, parse } from '../money/usdc.ts'
 import { giveBack } from '../settlement/give-back.ts'
@@ -22,7 +23,6 @@ import { readUuid, refuseWordAfter } from './read-options.ts'
 import { withRetryId } from './retry-id.ts'
 import { readSellerBalance } from './seller-balance.ts'
 import { printRows } from './table.ts'
-import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 export const accountsCommand: Command = {
@@ -208,7 +208,7 @@ function readRequest(text: unknown): RequestId | undefined {
 
 function named(database: Database, id: string | undefined): Promise<Account> {
   if (id === undefined) throw new CommandError('Which account? Give its id or name; penny accounts lists them.', 2)
-  return whichAccount(database, id)
+  return accountNamed(database, id)
 }
 
 function readReason(reason: string | boolean | undefined): string {

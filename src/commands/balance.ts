@@ -1,11 +1,8 @@
-import { readBalance } from '../ledger/balance.ts'
-import { format, type Usdc } from '../money/usdc.ts'
-import type { Command } from './command.ts'
-import { findLogin } from './login-file.ts'
-import { printRemoteBalance } from './remote.ts'
+import { fundsContracts } from '../openapi/contracts/funds.ts'
+import { keyContracts } from '../openapi/contracts/keys.ts'
+import { accountOption, accountUsage, type Client, findClient } from './client.ts'
+import type { Command, Output } from './command.ts'
 import { withDecimals } from './table.ts'
-import { whichAccount } from './which-account.ts'
-import { withDatabase } from './with-database.ts'
 
 const shown = [
   ['available', 'can be spent now'],
@@ -17,41 +14,41 @@ const shown = [
   ['deposited', 'over the account’s life'],
   ['withdrawn', 'over the account’s life'],
   ['charged', 'over the account’s life'],
-  ['pendingDeposits', 'seen on chain, on its way in'],
-  ['pendingWithdrawals', 'on its way out'],
+  ['pending_deposits', 'seen on chain, on its way in'],
+  ['pending_withdrawals', 'on its way out'],
+  ['given_back', 'refunded charges'],
 ] as const
 
 export const balanceCommand: Command = {
   usage: [
-    ['penny balance', 'Balance of the only account, or of the demo account of the sandbox'],
-    ['--account ID|NAME', 'Account to show'],
+    ['penny balance', 'Balance of an account; with the login of an API key, what the key can spend'],
+    ...accountUsage,
   ],
-  options: { account: { type: 'string' } },
-  async run({ options, config, output }) {
-    const login = findLogin(config)
-    if (login !== undefined) return printRemoteBalance(login, output)
-    return withDatabase(config, async (database) => {
-      const { id, name, partition, givenBack } = await whichAccount(database, options.account)
-      const balance = await readBalance(database, { partition, accountId: id })
-      const amounts: [string, Usdc, string][] = shown.map(([part, meaning]) => [part, balance[part], meaning])
-      amounts.push(['givenBack', givenBack, 'refunded charges'])
-      if (output.json) {
-        const fields = amounts.flatMap(([part, amount]) => {
-          const field = part.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
-          return [
-            [`${field}_atomic`, amount.toString()],
-            [field, format(amount)],
-          ]
-        })
-        output.write(`${JSON.stringify({ account_id: id, name, ...Object.fromEntries(fields) }, null, 2)}\n`)
-        return 0
-      }
-      output.write(`${name} (${id})\n\n`)
-      for (const [part, amount, meaning] of amounts) {
-        const words = part.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)
-        output.write(`${words.padEnd(20)} ${withDecimals(format(amount), 6).padStart(16)}  ${meaning}\n`)
-      }
-      return 0
-    })
+  options: accountOption,
+  async run(invocation) {
+    const { output } = invocation
+    const client = findClient(invocation)
+    if (!client.manages) return printOfKey(client, output)
+    const balance = await client.call(fundsContracts.getBalance)
+    if (output.json) output.write(`${JSON.stringify(balance, null, 2)}\n`)
+    else {
+      output.write(`Account ${balance.account_id}\n\n`)
+      for (const [part, meaning] of shown)
+        output.write(
+          `${part.replace('_', ' ').padEnd(20)} ${withDecimals(balance[part], 6).padStart(16)}  ${meaning}\n`,
+        )
+    }
+    return 0
   },
+}
+
+async function printOfKey(client: Client, output: Output): Promise<number> {
+  const key = await client.call(keyContracts.getOwnKey)
+  if (output.json) output.write(`${JSON.stringify(key, null, 2)}\n`)
+  else {
+    const limit = key.limit === null ? 'no limit' : `${key.remaining} of ${key.limit} left (${key.limit_window})`
+    output.write(`${key.available} USDC can be spent at ${client.origin}.\n`)
+    output.write(`Key "${key.name}" (${key.hint}): spent ${key.spent}, held ${key.held}, ${limit}.\n`)
+  }
+  return 0
 }

@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createParser } from 'eventsource-parser'
+import { requestContracts } from '../openapi/contracts/requests.ts'
+import { accessOptions, accessUsage, clientWithKey, findAccess, post, type ServiceAccess } from './client.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { questionOptions, questionUsage, readQuestion } from './question.ts'
-import type { RemoteRequest } from './remote.ts'
-import { accessOptions, accessUsage, findAccess, get, post, type ServiceAccess } from './service-access.ts'
 import { interruptedCode, untilStopped } from './stop-signal.ts'
 
 const chargeReadsMax = 20
@@ -45,9 +45,9 @@ export const chatCommand: Command = {
 
 /** What a cancelled answer costs. Its charge is written soon after the service notices that the connection is closed. */
 async function costOf({ baseUrl, apiKey }: ServiceAccess, requestId: string): Promise<string> {
-  const login = { origin: new URL(baseUrl).origin, api_key: apiKey }
+  const client = clientWithKey(new URL(baseUrl).origin, apiKey)
   for (let tries = 0; tries < chargeReadsMax; tries += 1) {
-    const { status, charged } = await get<RemoteRequest>(login, `/api/requests/${requestId}`)
+    const { status, charged } = await client.call(requestContracts.getRequest, { parameters: { id: requestId } })
     if (status !== 'held') return `${charged} USDC`
     await sleep(chargeReadMs)
   }

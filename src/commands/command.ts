@@ -17,6 +17,9 @@ export type Command = {
   readonly usage: CommandUsage
   /** Its options, besides those of every command. */
   readonly options: Readonly<Record<string, { readonly type: 'string' | 'boolean' }>>
+  /** Where they depend on the first word: its options, and its help. */
+  readonly optionsOf?: (word: string | undefined) => Command['options']
+  readonly usageOf?: (word: string | undefined) => CommandUsage | undefined
   /** Number of words; default 0. Unused words are refused: the user may have meant an account's name. */
   readonly wordsMax?: number
   run(invocation: Invocation): Promise<number>

@@ -3,8 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnswerOf } from '../openapi/contract.ts'
 import type { deviceContracts } from '../openapi/contracts/devices.ts'
 import { stopSignals } from '../process/stop-signals.ts'
+import { CallRefusedError, send } from './client.ts'
 import { CommandError } from './command.ts'
-import { send } from './service-access.ts'
 
 type Started = AnswerOf<typeof deviceContracts.startDeviceLogin>
 type State = AnswerOf<typeof deviceContracts.pollDeviceLogin>
@@ -49,7 +49,7 @@ async function start(origin: string, signal: AbortSignal): Promise<Started | und
     return (await (await send(origin, '/api/auth/device', request)).json()) as Started
   } catch (error) {
     if (signal.aborted) return undefined
-    if (error instanceof CommandError && error.message.startsWith('404'))
+    if (error instanceof CallRefusedError && error.status === 404)
       throw new CommandError(
         `${origin} cannot confirm logins in a browser. Use an API key: penny login ${origin} --key -`,
       )

@@ -1,16 +1,17 @@
 import { accessSync, constants, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Config } from '../config/config.ts'
-import { findOutsideDatabase } from '../db/database-file.ts'
 import { reasonOf } from '../errors.ts'
 import { writePrivateFile } from '../process/private-file.ts'
 import { CommandError } from './command.ts'
 
-/** The service that this user is logged in to, and the API key. */
+/** The service that this user is logged in to, and the keys. */
 export type Login = {
   /** Scheme, host and port, without a path. */
   readonly origin: string
-  readonly api_key: string
+  readonly api_key?: string | undefined
+  /** Manages the account; cannot pay for requests. */
+  readonly management_key?: string | undefined
 }
 
 const fileOf = ({ userConfigDir }: Config) => join(userConfigDir, 'login.json')
@@ -36,12 +37,6 @@ export function removeLogin(config: Config): boolean {
   const exists = existsSync(fileOf(config))
   rmSync(fileOf(config), { force: true })
   return exists
-}
-
-/** Undefined without a login, and on a machine with its own service: there, commands act for the operator. */
-export function findLogin(config: Config): Login | undefined {
-  const hasService = findOutsideDatabase(config) !== undefined || existsSync(join(config.dataDir, 'postgres'))
-  return hasService ? undefined : readLogin(config)
 }
 
 export function readLogin(config: Config): Login | undefined {

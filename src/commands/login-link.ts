@@ -1,9 +1,9 @@
 import { operatorActor, writeAccountLog } from '../db/account-log.ts'
 import { createLoginToken, loginLink } from '../identity/login-links.ts'
-import { findPublicUrl } from '../run/control.ts'
+import { accountNamed } from '../ledger/named-account.ts'
+import { findControl } from '../run/control.ts'
 import { type Command, CommandError } from './command.ts'
 import { readSandboxFile } from './sandbox-file.ts'
-import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 const minutesDefault = 15
@@ -26,7 +26,7 @@ export const loginLinkCommand: Command = {
     if (wanted === undefined)
       throw new CommandError('Which account? Give its id or name; penny accounts lists them.', 2)
     const token = await withDatabase(config, async (database) => {
-      const { partition, id: accountId } = await whichAccount(database, wanted)
+      const { partition, id: accountId } = await accountNamed(database, wanted)
       return database.transaction(async (connection) => {
         const account = { partition, accountId }
         await writeAccountLog(connection, account, { event: 'login_link_created', actor: operatorActor })
@@ -35,7 +35,7 @@ export const loginLinkCommand: Command = {
     })
     const sandboxUrl = readSandboxFile(config.dataDir)?.base_url.replace(/\/v1$/, '')
     const publicUrl =
-      config.publicUrl ?? findPublicUrl(config.dataDir) ?? sandboxUrl ?? `http://localhost:${config.port}`
+      config.publicUrl ?? findControl(config.dataDir)?.publicUrl ?? sandboxUrl ?? `http://localhost:${config.port}`
     const url = loginLink(publicUrl, token)
     output.write(
       output.json

@@ -1,18 +1,24 @@
 import { createInterface } from 'node:readline/promises'
 import { Writable } from 'node:stream'
+import { managementPrefix } from '../identity/api-key-format.ts'
+import { fundsContracts } from '../openapi/contracts/funds.ts'
+import { keyContracts } from '../openapi/contracts/keys.ts'
+import { CallRefusedError, clientWithKey } from './client.ts'
 import { type Command, CommandError } from './command.ts'
 import { requestKey } from './device-login.ts'
 import { checkLoginFolder, readLogin, removeLogin, writeLogin } from './login-file.ts'
-import { readOwnKey } from './remote.ts'
 import { interruptedCode } from './stop-signal.ts'
 
 export const loginCommand: Command = {
   usage: [
     [
       'penny login URL',
-      'Prints a link. Confirm it in the dashboard, and this machine receives its own key. balance, deposit, usage, logs, keys, quote and chat then use that service',
+      'Prints a link. Confirm it in the dashboard, and this machine receives its own key. balance, deposit, usage, requests, receipts, quote, chat and api then use that service',
     ],
-    ['--key penny_…', 'Use this key instead'],
+    [
+      '--key penny_…',
+      'Use this key instead. A management key (penny_mgmt_…) is kept beside the API key: keys, webhooks and statements need it',
+    ],
     ['--key -', 'Prompt for the key, or read it from standard input'],
   ],
   options: { key: { type: 'string' } },
@@ -23,22 +29,27 @@ export const loginCommand: Command = {
     const { origin } = new URL(url)
     checkLoginFolder(config)
     const previous = readLogin(config)
-    const apiKey = await (options.key === undefined ? requestKey(origin) : readKey(origin, String(options.key)))
-    if (apiKey === undefined) return interruptedCode
-    const login = { origin, api_key: apiKey }
+    const given = await (options.key === undefined ? requestKey(origin) : readKey(origin, String(options.key)))
+    if (given === undefined) return interruptedCode
+    const kind = given.startsWith(managementPrefix) ? 'management_key' : 'api_key'
     // Stored first: only this process knows a key that was just created.
-    const file = writeLogin(config, login)
-    const key = await readOwnKey(login)
-    if (output.json) output.write(`${JSON.stringify({ origin, key_id: key.id, file })}\n`)
-    else {
-      output.write(
-        `Logged in to ${origin} with the key "${key.name}". ${key.available} USDC can be spent. The key is in ${file}.\n`,
-      )
-      if (previous !== undefined && previous.api_key !== login.api_key)
+    const file = writeLogin(config, { ...(previous?.origin === origin && previous), origin, [kind]: given })
+    if (kind === 'management_key') {
+      if (output.json) output.write(`${JSON.stringify({ origin, file })}\n`)
+      else output.write(`Logged in to ${origin} with a management key. It is in ${file}.\n`)
+    } else {
+      const key = await clientWithKey(origin, given).call(keyContracts.getOwnKey)
+      if (output.json) output.write(`${JSON.stringify({ origin, key_id: key.id, file })}\n`)
+      else
         output.write(
-          `This replaces the login to ${previous.origin}. Its key still works: revoke it in the dashboard if needed.\n`,
+          `Logged in to ${origin} with the key "${key.name}". ${key.available} USDC can be spent. The key is in ${file}.\n`,
         )
     }
+    const isReplaced = previous !== undefined && (previous.origin !== origin || (previous[kind] ?? given) !== given)
+    if (isReplaced && !output.json)
+      output.write(
+        `This replaces the login to ${previous.origin}. Its key still works: revoke it in the dashboard if needed.\n`,
+      )
     return 0
   },
 }
@@ -58,9 +69,15 @@ export const logoutCommand: Command = {
 
 /** Checks the key before it is stored: a mistyped key must not replace a working login. */
 async function readKey(origin: string, given: string): Promise<string> {
-  const apiKey = (given === '-' ? await askSecret('API key: ') : given).trim()
-  await readOwnKey({ origin, api_key: apiKey })
-  return apiKey
+  const key = (given === '-' ? await askSecret('API key: ') : given).trim()
+  const client = clientWithKey(origin, key)
+  if (!client.manages) await client.call(keyContracts.getOwnKey)
+  else
+    await client.call(fundsContracts.getBalance).catch((error: unknown) => {
+      // A valid key may lack this scope.
+      if (!(error instanceof CallRefusedError) || error.code !== 'scope_required') throw error
+    })
+  return key
 }
 
 /** Prompts without echo on a terminal; otherwise reads standard input. */

@@ -1,60 +1,66 @@
 import assert from 'node:assert/strict'
-import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
-import { hold, openKey, openLedger, voided } from '../../test/support/ledger.ts'
-import { testDatabase } from '../../test/support/postgres.ts'
-import { temporaryFolder } from '../../test/support/signing.ts'
-import { readConfig } from '../config/config.ts'
-import { creditDeposit } from '../ledger/deposits.ts'
-import { formatRequestId } from '../ledger/request-id.ts'
-import { fromAtomic } from '../money/usdc.ts'
-import { logsCommand } from './logs.ts'
+import { clientWithKey } from './client.ts'
+import { tail } from './logs.ts'
 
-// Commands beside a service often have its DATA_DIR and none of its other settings.
-test('penny logs tail shows the requests of all partitions without LEDGER_PARTITIONS', async (t) => {
-  const { database, url, drop } = await testDatabase()
-  atEnd(t, drop)
-  const holds = await openLedger(database)
-  const account = { partition: 5, id: randomUUID() }
-  await database.query('insert into accounts (partition, id, name) values ($1, $2, $3)', [5, account.id, 'far'])
-  const deposit = { id: randomUUID(), accountId: account.id, amount: fromAtomic(1_000n), source: 'test' }
-  await creditDeposit(database, { partition: 5, ...deposit })
-  const payer = { partition: 5, accountId: account.id, keyId: await openKey(database, account, {}) }
-  const placed = await hold(holds, payer, 100n)
-  await holds.end(voided(placed))
-  let written = ''
-  const output = { json: true, color: false, width: undefined, write: (text: string) => void (written += text) }
-  const config = readConfig({ DATABASE_URL: url, DATA_DIR: temporaryFolder(t) })
-  assert.equal(await logsCommand.run({ words: ['tail'], options: { once: true }, config, output }), 0)
-  assert.equal(JSON.parse(written).id, formatRequestId(placed.requestId))
-})
+test('a tail shows the last requests once, then every request that ends, even if many began meanwhile', async (t) => {
+  type Row = { readonly id: string; status: 'held' | 'succeeded' | 'refused' }
+  type Shown = { readonly id: string }
+  const rows: Row[] = []
+  const begin = (id: string, status: Row['status'] = 'succeeded') => rows.unshift({ id, status })
+  for (let number = 0; number < 250; number += 1) begin(`old ${number}`, number === 100 ? 'held' : 'succeeded')
+  // Meant to be read in pages, newest first.
+  const server = createServer((incoming, outgoing) => {
+    const { pathname, searchParams } = new URL(incoming.url!, 'http://localhost')
+    const [, id] = /^\/api\/requests\/(.*)$/.exec(decodeURI(pathname)) ?? []
+    const from = Number(searchParams.get('cursor'))
+    const to = from + Number(searchParams.get('limit'))
+    const wanted = searchParams.getAll('status')
+    const fitting = wanted.length === 0 ? rows : rows.filter(({ status }) => wanted.includes(status))
+    const page = { data: fitting.slice(from, to), next_cursor: to < fitting.length ? String(to) : null }
+    outgoing.end(JSON.stringify(id === undefined ? page : rows.find((row) => row.id === id)))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  atEnd(t, () => void server.close())
+  const client = clientWithKey(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, 'penny_test')
 
-// The filter was applied after the last N were taken: beside many successes, no refusal was ever shown.
-test('penny logs tail --last 2 --status shows the last two of that status, however many others came later', async (t) => {
-  const { database, url, drop } = await testDatabase()
-  atEnd(t, drop)
-  const holds = await openLedger(database)
-  const account = { partition: 0, id: randomUUID() }
-  await database.query('insert into accounts (partition, id, name) values ($1, $2, $3)', [0, account.id, 'near'])
-  const deposit = { id: randomUUID(), accountId: account.id, amount: fromAtomic(1_000n), source: 'test' }
-  await creditDeposit(database, { partition: 0, ...deposit })
-  const payer = { partition: 0, accountId: account.id, keyId: await openKey(database, account, {}) }
-  const wanted: string[] = []
-  for (const status of ['cancelled', 'cancelled', 'cancelled', 'failed', 'failed', 'failed'] as const) {
-    const placed = await hold(holds, payer, 10n)
-    await holds.end({ ...voided(placed), status })
-    if (status === 'cancelled') wanted.push(formatRequestId(placed.requestId))
-  }
-  await hold(holds, payer, 10n)
-  let written = ''
-  const output = { json: true, color: false, width: undefined, write: (text: string) => void (written += text) }
-  const config = readConfig({ DATABASE_URL: url, DATA_DIR: temporaryFolder(t) })
-  const options = { once: true, last: '2', status: 'cancelled' }
-  assert.equal(await logsCommand.run({ words: ['tail'], options, config, output }), 0)
-  const shown = written
-    .trim()
-    .split('\n')
-    .map((text) => JSON.parse(text).id)
-  assert.deepEqual(shown, wanted.slice(1))
+  const shown: string[] = []
+  assert.equal(await tail(client, { last: 200, once: true, show: ({ id }) => shown.push(id) }), 0)
+  assert.deepEqual(
+    shown,
+    Array.from({ length: 200 }, (_, index) => `old ${index < 51 ? index + 49 : index + 50}`),
+  )
+
+  shown.length = 0
+  rows.push({ id: 'oldest', status: 'refused' })
+  const refused = { last: 1, once: true, status: 'refused', show: ({ id }: Shown) => shown.push(id) }
+  assert.equal(await tail(client, refused), 0)
+  assert.deepEqual(shown, ['oldest'], 'however many others came later')
+  rows.pop()
+
+  shown.length = 0
+  const tailing = tail(client, {
+    last: 1,
+    once: false,
+    show: ({ id }) => {
+      shown.push(id)
+      if (id === 'old 249') {
+        for (let number = 0; number < 150; number += 1) begin(`new ${number}`, number === 3 ? 'held' : 'succeeded')
+      }
+      if (id === 'new 149') {
+        for (let number = 0; number < 150; number += 1) begin(`late ${number}`)
+        rows.find((row) => row.id === 'new 3')!.status = 'succeeded'
+      }
+      if (id === 'late 149') process.emit('SIGINT')
+    },
+  })
+  assert.equal(await tailing, 0)
+  const news = Array.from({ length: 150 }, (_, index) => `new ${index}`).filter((id) => id !== 'new 3')
+  const late = Array.from({ length: 150 }, (_, index) => `late ${index}`)
+  assert.deepEqual(shown, ['old 249', ...news, 'new 3', ...late])
 })

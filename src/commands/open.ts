@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
+import { accessOptions, accessUsage, findAccess } from './client.ts'
 import { type Command, CommandError } from './command.ts'
 import { readRequestId } from './read-options.ts'
-import { accessOptions, accessUsage, findAccess } from './service-access.ts'
 
 const pages = ['requests', 'usage', 'keys', 'funds', 'playground', 'settings', 'docs'] as const
 

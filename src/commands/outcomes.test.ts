@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict'
-import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -14,6 +13,7 @@ import { keys, temporaryFolder, terms } from '../../test/support/signing.ts'
 import { readConfig } from '../config/config.ts'
 import { writeSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { accountsCommand } from './accounts.ts'
+import { balanceCommand } from './balance.ts'
 import { chatCommand } from './chat.ts'
 import { type Command, CommandError } from './command.ts'
 import { keysCommand } from './keys.ts'
@@ -85,6 +85,8 @@ test('a stopped service is one line that says to start it, never a stack', async
     [accountsCommand, `adjust ${accountId}`, adjustment],
     [chatCommand, 'hello', { url: 'http://127.0.0.1:9/v1', key: 'penny_x' }],
     [sandboxCommand, 'fail 429', {}],
+    [balanceCommand, '', {}],
+    [keysCommand, 'create', { name: 'late' }],
   ] as const) {
     const [code, text] = await run(command, line, stopped, options)
     assert.equal(code, 1, `${text}`)
@@ -95,15 +97,6 @@ test('a stopped service is one line that says to start it, never a stack', async
 test('a change that was already made, or that changes nothing, says so', async () => {
   const environment = { DATABASE_URL: ledger.url }
   const { accountId } = await openPayer(ledger.database, 1_000_000n)
-  const name = `key-${randomUUID()}`
-  const key = (line: string, options: Options = {}) =>
-    run(keysCommand, line, environment, { account: accountId, ...options })
-  await key('create', { name })
-  assert.match(`${(await key(`update ${name}`))[1]}`, /^Nothing to change\. Add an option/)
-  assert.match(`${(await key('list acme'))[1]}`, /^Unexpected argument "acme"/)
-  assert.match(`${(await key(`revoke ${name}`))[1]}`, /^Revoked "/)
-  assert.match(`${(await key(`revoke ${name}`))[1]}`, /was already revoked, at 20/)
-  assert.deepEqual((await key(`update ${name}`, { limit: '1' }))[0], 1)
   const account = (verb: string) => run(accountsCommand, `${verb} ${accountId}`, environment, { reason: 'late' })
   assert.match(`${(await account('suspend'))[1]}`, /^Suspended .+\nUndo: penny accounts resume /)
   assert.match(`${(await account('suspend'))[1]}`, /was already suspended \(late\)/)

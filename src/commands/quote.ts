@@ -1,6 +1,6 @@
+import { accessOptions, accessUsage, findAccess, post } from './client.ts'
 import type { Command } from './command.ts'
 import { questionOptions, questionUsage, readQuestion } from './question.ts'
-import { accessOptions, accessUsage, findAccess, post } from './service-access.ts'
 
 type Quote = {
   readonly model: string

@@ -1,5 +1,5 @@
 import { isUuid } from '../db/uuid.ts'
-import { parseRequestId, type RequestId } from '../ledger/request-id.ts'
+import { parseRequestId } from '../ledger/request-id.ts'
 import { InvalidAmountError, parse, type Usdc } from '../money/usdc.ts'
 import { CommandError } from './command.ts'
 
@@ -33,10 +33,9 @@ export function refuseWordAfter(verbs: readonly string[], [verb, unread]: readon
   throw new CommandError(`Unexpected argument "${unread}": ${verb} takes only options. See --help.`, 2)
 }
 
-/** Parses a request id as the user wrote it. `usage` is the form of the command. */
-export function readRequestId(text: string | undefined, usage: string): RequestId {
-  const id = parseRequestId(text ?? '')
-  if (id !== undefined) return id
+/** Checks a request id as the user wrote it. `usage` is the form of the command. */
+export function readRequestId(text: string | undefined, usage: string): string {
+  if (text !== undefined && parseRequestId(text) !== undefined) return text
   const wrong = text === undefined ? 'Which request?' : `"${text}" is not a request id: req_ and 32 hex digits.`
   throw new CommandError(`${wrong} ${usage}; penny requests list lists the latest ones.`, 2)
 }

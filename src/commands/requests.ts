@@ -1,11 +1,12 @@
-import { type RenderedRequest, renderRequest } from '../api/render-request.ts'
-import { findAnyRequest } from '../ledger/requests.ts'
-import { checkNotArchived } from '../ledger/sealed-months.ts'
 import { cost, type Line as PricedLine } from '../money/price.ts'
 import { parse } from '../money/usdc.ts'
-import { type Command, CommandError } from './command.ts'
+import type { AnswerOf } from '../openapi/contract.ts'
+import { requestContracts } from '../openapi/contracts/requests.ts'
+import { findClient } from './client.ts'
+import type { Command } from './command.ts'
 import { readRequestId } from './read-options.ts'
-import { withDatabase } from './with-database.ts'
+
+type RenderedRequest = AnswerOf<typeof requestContracts.getRequest>
 
 export const requestsCommand: Command = {
   usage: [
@@ -14,15 +15,11 @@ export const requestsCommand: Command = {
   ],
   options: { explain: { type: 'boolean' } },
   wordsMax: 2,
-  async run({ words: [verb, text], options, config, output }) {
-    const id = readRequestId(verb === 'get' ? text : undefined, 'penny requests get req_…')
-    const row = await withDatabase(config, async (database) => {
-      const found = await findAnyRequest(database, id)
-      if (found === undefined) await checkNotArchived(database, id)
-      return found
-    })
-    if (row === undefined) throw new CommandError(`No request has the id ${text}.`)
-    const request = renderRequest(row)
+  async run(invocation) {
+    const { words, options, output } = invocation
+    const id = readRequestId(words[0] === 'get' ? words[1] : undefined, 'penny requests get req_…')
+    // The operator finds the account by the request.
+    const request = await findClient(invocation, id).call(requestContracts.getRequest, { parameters: { id } })
     output.write(
       output.json || options.explain !== true ? `${JSON.stringify(request, null, 2)}\n` : `${explain(request)}\n`,
     )

@@ -1,68 +1,51 @@
-import { readStatement, type Statement } from '../ledger/statement.ts'
-import { format, fromAtomic } from '../money/usdc.ts'
+import type { AnswerOf } from '../openapi/contract.ts'
+import { fundsContracts } from '../openapi/contracts/funds.ts'
+import { accountOption, accountUsage, findClient } from './client.ts'
 import { type Command, CommandError } from './command.ts'
-import { findLogin } from './login-file.ts'
-import { refuseRemote } from './remote.ts'
+import { namingOptions } from './fields.ts'
 import { printRows, type Row } from './table.ts'
-import { whichAccount } from './which-account.ts'
-import { withDatabase } from './with-database.ts'
+
+type Statement = AnswerOf<typeof fundsContracts.getStatement>
 
 export const statementCommand: Command = {
   usage: [
-    ['penny statement', 'Statement of this month of the only account, or of the demo account of the sandbox'],
+    ['penny statement', 'Statement of this month'],
     ['--month YYYY-MM', 'Another month, in UTC'],
     ['--by key', 'Charges by key'],
-    ['--account ID|NAME', 'Another account'],
+    ...accountUsage,
   ],
-  options: { month: { type: 'string' }, by: { type: 'string' }, account: { type: 'string' } },
-  async run({ options, config, output }) {
-    const { from, to } = readMonth(options.month)
+  options: { ...accountOption, month: { type: 'string' }, by: { type: 'string' } },
+  async run(invocation) {
+    const { options, output } = invocation
     if (options.by !== undefined && options.by !== 'key')
       throw new CommandError(`--by must be key. Got "${options.by}".`, 2)
-    const login = findLogin(config)
-    if (login !== undefined) refuseRemote(login, 'read statements', '/funds/statement')
-    return withDatabase(config, async (database) => {
-      const { id, partition } = await whichAccount(database, options.account)
-      const statement = await readStatement(database, { partition, accountId: id }, from, to)
-      printRows(output, options.by === 'key' ? keyRows(statement) : lineRows(statement))
-      return 0
-    })
+    const month = typeof options.month === 'string' ? options.month : undefined
+    const client = findClient(invocation)
+    const call = client.call(fundsContracts.getStatement, { query: { month } })
+    const statement = await namingOptions({ month: 'month' }, call)
+    printRows(output, options.by === 'key' ? keyRows(statement) : lineRows(statement))
+    return 0
   },
 }
 
 function lineRows({ opening, closing, lines }: Statement): readonly Row[] {
-  const balance = (what: string, amount: typeof opening) => ({ what, model: null, count: null, amount: format(amount) })
+  const balance = (what: string, amount: string) => ({ what, model: null, count: null, amount })
   return [
     balance('opening_balance', opening),
-    ...lines.map(({ kind, model, count, amount }) => ({
-      what: kind,
-      model: model ?? null,
-      count,
-      amount: format(amount),
-    })),
+    ...lines.map(({ kind, model, count, amount }) => ({ what: kind, model, count, amount })),
     balance('closing_balance', closing),
   ]
 }
 
 function keyRows({ keys }: Statement): readonly Row[] {
-  return keys.map(({ keyId, name, hint, requests, searches, inference, search }) => ({
-    key_id: keyId,
-    name,
-    hint,
+  return keys.map(({ key, requests, searches, inference, search, amount }) => ({
+    key_id: key.id,
+    name: key.name,
+    hint: key.hint,
     requests,
     searches,
-    inference: format(inference),
-    search: format(search),
-    amount: format(fromAtomic(inference + search)),
+    inference,
+    search,
+    amount,
   }))
-}
-
-function readMonth(text: string | boolean | undefined): { readonly from: Date; readonly to: Date } {
-  const month = String(text ?? new Date().toISOString().slice(0, 7))
-  const [, year, number] = /^(\d{4})-(0[1-9]|1[0-2])$/.exec(month) ?? []
-  if (year === undefined) throw new CommandError(`--month must be a month such as 2026-11. Got "${text}".`, 2)
-  return {
-    from: new Date(Date.UTC(Number(year), Number(number) - 1)),
-    to: new Date(Date.UTC(Number(year), Number(number))),
-  }
 }

@@ -1,8 +1,7 @@
-import type { AnswerOf } from '../openapi/contract.ts'
-import type { keyContracts } from '../openapi/contracts/keys.ts'
-import type { requestContracts } from '../openapi/contracts/requests.ts'
+import { keyContracts } from '../openapi/contracts/keys.ts'
+import { requestContracts } from '../openapi/contracts/requests.ts'
+import { accessOptions, accessUsage, clientWithKey, findAccess } from './client.ts'
 import type { Command } from './command.ts'
-import { accessOptions, accessUsage, findAccess, get } from './service-access.ts'
 
 export const statusCommand: Command = {
   usage: [['penny status', 'Asks the service of penny login, or the sandbox on the data folder'], ...accessUsage],
@@ -10,19 +9,19 @@ export const statusCommand: Command = {
   async run(invocation) {
     const { output } = invocation
     const { baseUrl, apiKey } = findAccess(invocation)
-    const login = { origin: new URL(baseUrl).origin, api_key: apiKey }
-    const today = `${new Date().toISOString().slice(0, 10)}T00:00:00Z`
+    const { origin } = new URL(baseUrl)
+    const client = clientWithKey(origin, apiKey)
+    const from = `${new Date().toISOString().slice(0, 10)}T00:00:00Z`
     const [key, totals, problems] = await Promise.all([
-      get<AnswerOf<typeof keyContracts.getOwnKey>>(login, '/api/key'),
-      get<AnswerOf<typeof requestContracts.getRequestTotals>>(login, `/api/requests/totals?from=${today}`),
-      findProblems(login.origin),
+      client.call(keyContracts.getOwnKey),
+      client.call(requestContracts.getRequestTotals, { query: { from } }),
+      findProblems(origin),
     ])
-    if (output.json)
-      output.write(`${JSON.stringify({ origin: login.origin, problems, key, today: totals }, null, 2)}\n`)
+    if (output.json) output.write(`${JSON.stringify({ origin, problems, key, today: totals }, null, 2)}\n`)
     else {
       const limit = key.limit === null ? 'no limit' : `${key.remaining} of ${key.limit} USDC left`
       const rows = [
-        ['Service', `${login.origin}: ${problems.length === 0 ? 'ready' : problems.join('; ')}`],
+        ['Service', `${origin}: ${problems.length === 0 ? 'ready' : problems.join('; ')}`],
         ['Balance', `${key.available} USDC can be spent`],
         ['Key', `"${key.name}" ${key.hint}: ${key.held} USDC held, ${limit}`],
         ['Today', `${totals.requests} requests, ${totals.refused} refused, ${totals.charged} USDC charged`],

@@ -4,6 +4,7 @@ import { reportSecurityChange } from '../alerts/security.ts'
 import { type AccountEvent, operatorActor, writeAccountLog } from '../db/account-log.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { findAccount } from '../ledger/accounts.ts'
+import { accountNamed } from '../ledger/named-account.ts'
 import { type WithdrawalState, withdrawalStateOf } from '../ledger/states.ts'
 import type { Transfer } from '../ledger/transfers.ts'
 import { findWithdrawal, readWithdrawalFeeMax, WithdrawalBelowFeeError } from '../ledger/withdrawals.ts'
@@ -15,7 +16,6 @@ import { type Command, CommandError, type Output } from './command.ts'
 import { confirm, confirmOptions, confirmUsage } from './confirm.ts'
 import { readAmountOrAll, readUuid } from './read-options.ts'
 import { withRetryId } from './retry-id.ts'
-import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 const withdrawMsMax = 120_000
@@ -47,7 +47,7 @@ export const withdrawCommand: Command = {
     const asked = readAmountOrAll('amount', options.amount)
     using signer = openSigner({ dataDir: config.dataDir, waitMsMax: 5_000 })
     return await withDatabase(config, async (database) => {
-      const account = await whichAccount(database, options.account)
+      const account = await accountNamed(database, typeof options.account === 'string' ? options.account : undefined)
       const funds = new Funds({ database, signer, withdrawalMin: config.withdrawalMin })
       const id = typeof options.id === 'string' ? readUuid('id', options.id) : randomUUID()
       const { spendable } = (await findAccount(database, account.partition, account.id))!

@@ -41,7 +41,6 @@ const composed: Readonly<Record<string, number>> = {
   'ledger/operator-health.ts': 1,
   'ledger/request-log.ts': 4,
   'ledger/seal-month.ts': 4,
-  'ledger/usage-report.ts': 1,
   'ledger/usage.ts': 2,
 }
 

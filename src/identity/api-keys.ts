@@ -218,26 +218,6 @@ export async function findKey(
   return row === undefined ? undefined : (await readKeys(connection, [row]))[0]
 }
 
-/** A key of any account. Only for the operator. */
-export async function findAnyKey(database: Database, keyId: string): Promise<ApiKey | undefined> {
-  const row = await rowOf<KeyRow>(database.query(`select ${keyColumns} from api_keys k where id = $1`, [keyId]))
-  return row === undefined ? undefined : (await readKeys(database, [row]))[0]
-}
-
-/** Keys by name, id or prefix of an id (at least 8 characters), newest first. Only for the operator. */
-export async function findKeysNamed(database: Database, named: string, accountId?: string): Promise<readonly ApiKey[]> {
-  const prefix = /^[0-9a-f]{8}[0-9a-f-]{0,28}$/i.test(named) ? `${named.toLowerCase()}%` : ''
-  const rows = await rowsOf<KeyRow>(
-    database.query(
-      `select ${keyColumns} from api_keys k
-      where (name = $1 or id::text like $2) and ($3::uuid is null or account_id = $3)
-      order by created_at desc, id limit ${keysPerAccountMax}`,
-      [named, prefix, accountId ?? null],
-    ),
-  )
-  return readKeys(database, rows)
-}
-
 const keysPerAccountMax = 1000
 const unusedRevokedMax = 900
 const isRevoked = 'k.revoked_at is not null and not k.disabled'

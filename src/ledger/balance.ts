@@ -7,6 +7,7 @@ import { openTransferStates, uncreditedSweepStates, withdrawalKinds } from './st
 
 /** An account's money as its holder sees it, at one instant. */
 export type Balance = {
+  readonly accountId: string
   readonly available: Usdc
   readonly gateway: Usdc
   readonly credit: Usdc
@@ -19,6 +20,8 @@ export type Balance = {
   readonly deposited: Usdc
   readonly withdrawn: Usdc
   readonly charged: Usdc
+  /** Refunded charges. */
+  readonly givenBack: Usdc
   readonly pendingDeposits: Usdc
   readonly pendingWithdrawals: Usdc
   /** The most that the gateway would keep of a withdrawal requested now. */
@@ -38,7 +41,7 @@ export async function readBalance(database: Database, { partition, accountId }: 
   const row = await rowOf<Omit<Balance, 'refundable'> & { readonly isWallet: boolean }>(
     database.queryPrepared(
       'read_balance',
-      `select a.gateway + a.credit - a.extended as available, a.gateway, a.credit, a.held, a.extended, u.unsettled, a.deposited, a.withdrawn, a.charged,
+      `select a.id as account_id, a.gateway + a.credit - a.extended as available, a.gateway, a.credit, a.held, a.extended, u.unsettled, a.deposited, a.withdrawn, a.charged, a.given_back,
             a.wallet is not null as is_wallet,
             a.suspended_at is not null as suspended, u.unsettled > l.unsettled_cap as settlement_delayed,
             l.frozen_at is not null as frozen, l.withdrawal_fee_max,

@@ -109,15 +109,12 @@ export async function findRequests(
   return rows.map(readRequest)
 }
 
-/** Any account's request. For the operator only. */
-export async function findAnyRequest(database: Database, id: RequestId): Promise<LedgerRequest | undefined> {
-  const row = await rowOf<RequestRow>(
-    database.query(
-      `select ${requestColumns} from request_log r ${requestJoins('$1')} where r.partition = $1 and r.id = $2`,
-      [partitionOf(id), id],
-    ),
+/** The account of any request. For the operator only. */
+export async function findAccountOfRequest(database: Database, id: RequestId): Promise<string | undefined> {
+  const row = await rowOf<{ readonly accountId: string }>(
+    database.query('select account_id from request_log where partition = $1 and id = $2', [partitionOf(id), id]),
   )
-  return row === undefined ? undefined : readRequest(row)
+  return row?.accountId
 }
 
 const monthsAhead = 4

@@ -4,6 +4,7 @@ import { Hono, type HonoRequest } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import { Gate } from '../api/gate.ts'
 import { isOperatorOf } from '../api/operator.ts'
+import { OperatorGate } from '../api/operator-gate.ts'
 import { createPlaygroundCompletion } from '../api/playground.ts'
 import { routeApi } from '../api/routes.ts'
 import type { ApiServices } from '../api/services.ts'
@@ -106,11 +107,17 @@ function readPath({ url = '' }: IncomingMessage): string {
   }
 }
 
-function createRoutes(services: AppServices, gate: Gate): Hono<HonoBindings> {
-  const { prices, inFlightCap, publicUrl, site } = services
-  const modelListing = { prices, hasSearch: services.admission.web.search !== undefined, inFlightCap, publicUrl }
-  const app = new Hono<HonoBindings>()
+/** `/api` for commands on this machine. The caller lets only the owner of the data folder reach it. */
+export function createOperatorApi(services: AppServices): RequestListener {
+  const app = createRefusingApp(services)
+  routeApi(app, new OperatorGate(services), services)
+  return getRequestListener(app.fetch, { overrideGlobalObjects: false })
+}
 
+/** Numbers all requests and answers errors; it has no routes yet. */
+function createRefusingApp(services: AppServices): Hono<HonoBindings> {
+  const { publicUrl, site } = services
+  const app = new Hono<HonoBindings>()
   app.use(async (context, next) => {
     const requestId = formatRequestId(createRequestId(0, Date.now()))
     context.set('requestId', requestId)
@@ -124,6 +131,25 @@ function createRoutes(services: AppServices, gate: Gate): Hono<HonoBindings> {
       context.header('content-length', String(body.byteLength))
     }
   })
+  app.notFound((context) => refuse(new UnknownUrlError(context.req.method, context.req.path), context))
+  app.onError((error, context) => {
+    const isClients =
+      error instanceof ServiceError || error instanceof ClientDisconnectedError || error instanceof UploadAbortedError
+    if (!isClients) services.onError(error, context.get('requestId'))
+    return refuse(error, context)
+  })
+  return app
+
+  function refuse(error: unknown, context: RefusalContext): Response {
+    const response = errorResponse(error, { requestId: context.get('requestId'), publicUrl })
+    return context.json(response.body, response.status, { ...response.headers })
+  }
+}
+
+function createRoutes(services: AppServices, gate: Gate): Hono<HonoBindings> {
+  const { prices, inFlightCap, publicUrl } = services
+  const modelListing = { prices, hasSearch: services.admission.web.search !== undefined, inFlightCap, publicUrl }
+  const app = createRefusingApp(services)
   for (const path of ['/v1/*', '/x402/v1/*', requestPath]) {
     app.options(path, (context) => {
       context.header('access-control-allow-methods', path === requestPath ? 'GET, OPTIONS' : 'GET, POST, OPTIONS')
@@ -174,19 +200,7 @@ function createRoutes(services: AppServices, gate: Gate): Hono<HonoBindings> {
     })
   }
   routePages(app, { ...services, admitVisitor, isOperator: (visitor) => gate.isOperator(visitor) })
-  app.notFound((context) => refuse(new UnknownUrlError(context.req.method, context.req.path), context))
-  app.onError((error, context) => {
-    const isClients =
-      error instanceof ServiceError || error instanceof ClientDisconnectedError || error instanceof UploadAbortedError
-    if (!isClients) services.onError(error, context.get('requestId'))
-    return refuse(error, context)
-  })
   return app
-
-  function refuse(error: unknown, context: RefusalContext): Response {
-    const response = errorResponse(error, { requestId: context.get('requestId'), publicUrl })
-    return context.json(response.body, response.status, { ...response.headers })
-  }
 }
 
 const requestPath = '/api/requests/:id{req_[^/]*}'

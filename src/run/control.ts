@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { readFileSync, rmSync } from 'node:fs'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { OperatorError, reasonOf } from '../errors.ts'
@@ -34,9 +34,18 @@ const askMsMax = 10_000
 const askProcessMsMax = 3_000
 
 /** Serves the actions on a separate port that is reachable only from this machine, protected by a token. */
-export async function openControl({ stack }: StartContext, actions: ControlActions): Promise<ControlAddress> {
+export async function openControl(
+  { stack }: StartContext,
+  actions: ControlActions,
+  operatorApi?: RequestListener,
+): Promise<ControlAddress> {
   const token = randomBytes(24).toString('base64url')
-  const server = createServer((request, response) => void answer(request, response, token, actions))
+  const server = createServer((request, response) => {
+    if (!isSameSecret(request.headers.authorization ?? '', `Bearer ${token}`))
+      return void send(response, 401, { message: 'Wrong token.' })
+    if (operatorApi !== undefined && request.url?.startsWith('/api/')) return operatorApi(request, response)
+    void answer(request, response, actions)
+  })
   server.listen(0, host)
   await once(server, 'listening')
   stack.defer(() => {
@@ -62,10 +71,10 @@ export function publishControl(
   stack.defer(() => rmSync(path, { force: true }))
 }
 
-/** The URL of the service that runs on this data folder; undefined when none does. */
-export function findPublicUrl(dataDir: string): string | undefined {
+/** The service that runs on this data folder; undefined when none does. Of a service that was killed it may still be there. */
+export function findControl(dataDir: string): PublishedControl | undefined {
   try {
-    return readControl(dataDir).publicUrl
+    return readControl(dataDir)
   } catch {
     return undefined
   }
@@ -75,36 +84,31 @@ function readControl(dataDir: string): PublishedControl {
   return JSON.parse(readFileSync(join(dataDir, controlFile), 'utf8')) as PublishedControl
 }
 
-async function answer(
-  request: IncomingMessage,
-  response: ServerResponse,
-  token: string,
-  actions: ControlActions,
-): Promise<void> {
-  const send = (status: number, body: object) =>
-    response.writeHead(status, { 'content-type': 'application/json', connection: 'close' }).end(JSON.stringify(body))
-  if (!isSameSecret(request.headers.authorization ?? '', `Bearer ${token}`))
-    return void send(401, { message: 'Wrong token.' })
+async function answer(request: IncomingMessage, response: ServerResponse, actions: ControlActions): Promise<void> {
   try {
     switch (`${request.method} ${request.url}`) {
       case 'GET /providers':
-        return void send(200, { providers: await actions.providers() })
+        return send(response, 200, { providers: await actions.providers() })
       case 'POST /providers/reload':
-        return void send(200, { warnings: await actions.reloadProviders(), providers: await actions.providers() })
+        return send(response, 200, { warnings: await actions.reloadProviders(), providers: await actions.providers() })
       case 'GET /metrics':
-        return void send(200, { samples: await actions.samples() })
+        return send(response, 200, { samples: await actions.samples() })
       case 'GET /requests':
-        return void send(200, { requests: await actions.requests() })
+        return send(response, 200, { requests: await actions.requests() })
       case 'POST /hurry':
         actions.hurry()
-        return void send(200, {})
+        return send(response, 200, {})
       default:
-        return void send(404, { message: 'Unknown action.' })
+        return send(response, 404, { message: 'Unknown action.' })
     }
   } catch (error) {
     const isExpected = error instanceof OperatorError
-    send(isExpected ? 422 : 500, { message: isExpected ? error.message : reasonOf(error) })
+    send(response, isExpected ? 422 : 500, { message: isExpected ? error.message : reasonOf(error) })
   }
+}
+
+function send(response: ServerResponse, status: number, body: object): void {
+  response.writeHead(status, { 'content-type': 'application/json', connection: 'close' }).end(JSON.stringify(body))
 }
 
 export type ControlAnswer = {

@@ -1,3 +1,4 @@
+import type { RequestListener } from 'node:http'
 import type { SandboxReady } from '../../sandbox/start.ts'
 import { HiddenReasoning, samplesMax } from '../billing/hidden-reasoning.ts'
 import type { Grace } from '../chat/answers.ts'
@@ -91,6 +92,8 @@ async function openHiddenReasoning({ log, stack }: StartContext, { jobs }: Datab
 export type ServingNode = {
   /** Control actions of this process only. */
   readonly actions: ControlActions
+  /** `/api` for the operator's commands. */
+  readonly operatorApi: RequestListener
   /** Tells load balancers and clients that this process is about to stop, and keeps serving for a while. */
   announceStop(): Promise<void>
 }
@@ -106,7 +109,7 @@ export function serveNode(
   const { router, retries } = parts
   const stopping = new AbortController()
   const hurry = new AbortController()
-  const { load, metricsPage } = serveRequests(context, { ...parts, stopping: stopping.signal }, port)
+  const { load, metricsPage, operatorApi } = serveRequests(context, { ...parts, stopping: stopping.signal }, port)
   stack.defer(() => drain(port.server, load, { drainMs: config.drainMs, hurry: hurry.signal }))
   stack.defer(() => port.wasted.stop())
   stack.defer(() => retries.drain())
@@ -118,6 +121,7 @@ export function serveNode(
       requests: () => load.requests,
       hurry: () => hurry.abort(),
     },
+    operatorApi,
     announceStop() {
       stopping.abort()
       return serveUntilNoticed(port.server, config.shutdownDelayMs, hurry.signal)

@@ -92,7 +92,7 @@ async function start(context: StartContext, options: StartOptions): Promise<Serv
   startAlerts(context, databases, publicUrl)
   const node = serveNode(context, parts, port, live)
   const actions = actionsOfAll(node, others)
-  publishControl(context, { ...(await openControl(context, actions)), publicUrl })
+  publishControl(context, { ...(await openControl(context, actions, node.operatorApi)), publicUrl })
   stack.defer(() => {
     others.stop()
     return node.announceStop()

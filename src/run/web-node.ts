@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { fileURLToPath } from 'node:url'
 import type { ChainServices } from '../api/chain-services.ts'
@@ -35,7 +35,7 @@ import { Dashboard } from '../site/pages/dashboard.ts'
 import { errorsMarkdown } from '../site/pages/errors.ts'
 import { modelsMarkdown } from '../site/pages/models.ts'
 import type { WebTools } from '../tools/web-tools.ts'
-import { type AppServices, createApp } from './app.ts'
+import { type AppServices, createApp, createOperatorApi } from './app.ts'
 import type { Databases } from './databases.ts'
 import { openMetricsPage, watchHealth } from './observe.ts'
 import { openX402 } from './open-x402.ts'
@@ -142,7 +142,7 @@ export function serveRequests(
   context: StartContext,
   parts: NodeParts,
   { serve, wasted }: OpenedServer,
-): { readonly load: Load; readonly metricsPage: MetricsPage } {
+): { readonly load: Load; readonly metricsPage: MetricsPage; readonly operatorApi: RequestListener } {
   const { config, stack } = context
   const counter = createTokenCounter()
   stack.defer(() => counter.close())
@@ -155,8 +155,9 @@ export function serveRequests(
   }
   const metricsPage = openMetricsPage(context, parts, load)
   const health = watchHealth(context, parts)
-  serve(createApp({ ...appServices(context, parts, wasted), ...chat, ...health, load, metricsPage }))
-  return { load, metricsPage }
+  const services = { ...appServices(context, parts, wasted), ...chat, ...health, load, metricsPage }
+  serve(createApp(services))
+  return { load, metricsPage, operatorApi: createOperatorApi(services) }
 }
 
 /** Shared by admission and serving of requests. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
@@ -151,8 +151,12 @@ test('money moves only after a yes', async () => {
 test('a key is addressed by its name, and a name that two keys have asks for the id', async () => {
   const create = (name: string) => penny.json<{ id: string }>(['keys', 'create', '--name', name])
   const { id } = await create('prod-web')
+  assert.match((await penny.run(['keys', 'update', 'prod-web'])).stderr, /Nothing to change\. Add an option/)
   assert.equal((await penny.run(['keys', 'update', 'prod-web', '--limit', '2'])).code, 0)
-  assert.match((await penny.run(['keys', 'revoke', 'prod-web'])).stdout, new RegExp(`^Revoked "prod-web" \\(${id}\\)`))
+  const revoke = () => penny.run(['keys', 'revoke', 'prod-web'])
+  assert.match((await revoke()).stdout, new RegExp(`^Revoked "prod-web" \\(${id}\\)`))
+  assert.match((await revoke()).stdout, /was already revoked, at 20/)
+  assert.equal((await penny.run(['keys', 'update', 'prod-web', '--limit', '1'])).code, 1)
   const twins = [await create('twin'), await create('twin')]
   const { code, stderr } = await penny.run(['keys', 'revoke', 'twin'])
   assert.equal(code, 2)
@@ -204,17 +208,17 @@ test('penny keys restricts a key when it is created and later, and shows the res
 test('a wrong command line prints the right usage', async () => {
   for (const [words, told] of [
     [['keys', 'create', '--name', 'a', '--models', 'gpt-9'], /unknown model "gpt-9"\. The models are .*gpt-5\.6-luna/],
-    [['keys', 'create', '--name', 'a', '--ips', '10.0.0.0/40'], /"10\.0\.0\.0\/40" is not an address or CIDR block/],
-    [['keys', 'create', '--name', 'a', '--max-cost', '0'], /--max-cost must be above 0/],
+    [
+      ['keys', 'create', '--name', 'a', '--ips', '10.0.0.0/40'],
+      /--ips: .*"10\.0\.0\.0\/40"; it must be an IPv4 or IPv6 address or CIDR block/,
+    ],
+    [['keys', 'create', '--name', 'a', '--max-cost', '0'], /--max-cost: .* must be above 0/],
     [['keys', 'create', '--name', 'a', '--web-tools', 'no'], /--web-tools must be on or off\. Got "no"/],
     [['strat'], /Unknown command "strat"\. penny --help lists all commands\./],
     [['keys', 'create', '--limit', '1'], /Give the key a name: --name NAME/],
-    [['keys', 'create', '--name', 'late', '--expires', '2020-01-01T00:00:00Z'], /is in the past\. Use a future time/],
-    [['keys', 'create', '--name', 'fine', '--limit', '0.0000001'], /with at most six decimals\. Got "0\.0000001"/],
-    [
-      ['keys', 'create', '--name', 'less', '--limit', '-1'],
-      /--limit must be an amount of USDC .* not negative.* Got "-1"/,
-    ],
+    [['keys', 'create', '--name', 'late', '--expires', '2020-01-01T00:00:00Z'], /--expires: .* is in the past/],
+    [['keys', 'create', '--name', 'fine', '--limit', '0.0000001'], /--limit: .*with at most six decimals/],
+    [['keys', 'create', '--name', 'less', '--limit', '-1'], /--limit: .* must be an amount of USDC/],
     [
       ['logs', 'tail', '--status', 'weird'],
       /--status must be one of succeeded, failed, cancelled, refused\. Got "weird"/,
@@ -295,13 +299,103 @@ test('a customer logs in with a key, and the command is about that service until
     assert.ok(usage.at(-1)!.requests > 0)
     assert.match((await run(['logs', 'tail', '--once'])).stdout, / succeeded .* req_[0-9a-f]{32}/)
     const create = await run(['keys', 'create', '--name', 'more'])
-    assert.deepEqual([create.code, /An API key cannot create keys\. Sign in .*\/keys/.test(create.stderr)], [2, true])
+    assert.equal(create.code, 1)
+    assert.match(create.stderr, /An API key is not enough.* penny login URL --key penny_mgmt_…/)
     assert.equal((await run(['logout'])).code, 0)
     assert.equal(existsSync(file), false)
     assert.equal((await run(['balance'])).code, 1)
   } finally {
     rmSync(home, { recursive: true, force: true })
   }
+})
+
+test('with a management key a customer manages the account from the command line, and cannot spend', async () => {
+  const home = mkdtempSync(join(tmpdir(), 'penny-manager-'))
+  const run = (...words: string[]) => penny.run(words, { DATA_DIR: join(home, 'none'), XDG_CONFIG_HOME: home })
+  try {
+    const { origin } = new URL(penny.sandbox().base_url)
+    const person = new DashboardClient({ origin })
+    await person.post('/api/auth/wallet', await signedMessage(person, createWallet()))
+    const scopes = ['keys:write', 'usage:read', 'webhooks:write']
+    const { secret } = await person.post('/api/management-keys', { name: 'laptop', scopes })
+    const wrong = await run('login', origin, '--key', `${secret.slice(0, -4)}0000`)
+    assert.deepEqual([wrong.code, /^penny: 401: /.test(wrong.stderr)], [1, true], wrong.stderr)
+    assert.match((await run('login', origin, '--key', secret)).stdout, /^Logged in to http\S+ with a management key/)
+    const created = await run('keys', 'create', '--name', 'deploy', '--limit', '1', '--json')
+    assert.equal(created.code, 0, created.stderr)
+    assert.equal((await person.get(`/api/keys/${JSON.parse(created.stdout).id}`)).limit, '1')
+    assert.match((await run('balance')).stdout, /^available +0\.000000 {2}can be spent now$/m)
+    assert.match((await run('webhooks', 'list')).stdout, /^None yet/)
+    assert.equal((await run('statement')).code, 0)
+    assert.match((await run('chat', 'Hi')).stderr, /No API key/)
+    const foreign = await run('keys', 'list', '--account', 'Sandbox demo')
+    assert.deepEqual([foreign.code, /--account is for the operator/.test(foreign.stderr)], [2, true])
+  } finally {
+    rmSync(home, { recursive: true, force: true })
+  }
+})
+
+test('penny api calls every operation that a key may call, with the fields of its contract as options', async () => {
+  type Made = { id: string; limit: string; limit_window: string; allowed_models: string[]; web_tools: boolean }
+  const made = await penny.json<Made>([
+    ...['api', 'createKey', '--name', 'generated', '--limit', '3', '--limit-window', 'week'],
+    ...['--allowed-models', 'gpt-5.6-luna,gpt-5.6-sol', '--web-tools', 'off'],
+  ])
+  assert.deepEqual(
+    [made.limit, made.limit_window, made.allowed_models, made.web_tools],
+    ['3', 'week', ['gpt-5.6-luna', 'gpt-5.6-sol'], false],
+  )
+  const lifted = await penny.json<Made>([
+    'api',
+    'updateKey',
+    '--id',
+    made.id,
+    '--limit',
+    'none',
+    '--allowed-models',
+    'all',
+  ])
+  assert.deepEqual([lifted.limit, lifted.allowed_models], [null, []])
+  const { deposit_address: address } = await penny.json<{ deposit_address: string }>([
+    'api',
+    'listDeposits',
+    '--limit',
+    '1',
+  ])
+  assert.match(address, /^0x/)
+  assert.match((await penny.run(['api', 'getUsage', '--help'])).stdout, /--group-by +none\|/)
+  assert.match((await penny.run(['api'])).stdout, /^ {2}createKey +Create an API key/m)
+  for (const [words, told] of [
+    [['createKey'], /createKey needs --name/],
+    [['createKey', '--name', 'x', '--limit-window', 'year'], /--limit-window: .*must be one of/],
+    [['createKey', '--nmae', 'x'], /Unknown option --nmae/],
+    [['createWithdrawal'], /There is no operation "createWithdrawal"/],
+  ] as const) {
+    const { code, stderr } = await penny.run(['api', ...words])
+    assert.equal(code, 2, stderr)
+    assert.match(stderr, told)
+  }
+})
+
+// The control port serves the API for any account: only who can read the data folder may use it.
+test('a command of the operator is in the account log as the operator; without the token of the data folder nothing is answered', async () => {
+  const { origin } = new URL(penny.sandbox().base_url)
+  const person = new DashboardClient({ origin })
+  const { account } = await person.post('/api/auth/wallet', await signedMessage(person, createWallet()))
+  const { id } = await penny.json<{ id: string }>(['keys', 'create', '--name', 'for them', '--account', account.id])
+  const [row] = (await person.get('/api/log')).data
+  assert.deepEqual([row.event, row.actor.kind, row.facts.key_id], ['key_created', 'operator', id])
+  const file = join(penny.dataDir, 'control.json')
+  assert.equal(statSync(file).mode & 0o777, 0o600)
+  const { url, token } = JSON.parse(readFileSync(file, 'utf8')) as { url: string; token: string }
+  const ask = async (at: string, path: string, authorization: string) =>
+    (await fetch(`${at}${path}`, { headers: { authorization, 'x-router-account': account.id } })).status
+  assert.equal(await ask(url, '/api/keys', `Bearer ${token}`), 200)
+  assert.equal(await ask(url, '/api/keys', 'Bearer wrong'), 401)
+  assert.equal(await ask(origin, '/api/keys', `Bearer ${token}`), 401)
+  // For people only, also on that port.
+  assert.equal(await ask(url, '/api/sessions', `Bearer ${token}`), 403)
+  assert.equal(await ask(url, '/api/key', `Bearer ${token}`), 403)
 })
 
 // In the wrong folder an audit once created a new, empty ledger and reported it as correct.
@@ -354,8 +448,8 @@ test('penny balance and penny usage tell the same sums as the ledger’s rows', 
     byDay.reduce((sum, row) => sum + Number(row.charged_atomic), 0),
     Number(after.charged_atomic),
   )
-  const byModel = await penny.json<{ model: string; key: string; requests: number }[]>(['usage', '--by', 'model,key'])
-  assert.ok(byModel.some(({ model, key }) => model === 'gpt-5.6-terra' && key.startsWith('Sandbox demo key penny_…')))
+  const byKey = await penny.json<{ key: string; requests: number }[]>(['usage', '--by', 'key'])
+  assert.ok(byKey.some(({ key }) => key === 'Sandbox demo key'))
   assert.equal((await penny.run(['usage', '--by', 'moon'])).code, 2)
 })
 

@@ -245,10 +245,8 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/payouts.ts': [3, 'what the seller owes to all accounts'],
   'ledger/replays.ts': [2, 'what a node is asked for, and a sum for solvency'],
   'ledger/request-log.ts': [1, 'a part of a condition; the statement names the partition'],
-  'ledger/request-tail.ts': [2, 'the log for operators, partition by partition'],
   'ledger/seal-month.ts': [2, 'a command for operators: which requests are open or can be retried'],
   'ledger/sweeps.ts': [3, 'jobs: what is to be swept and what is under way'],
-  'ledger/usage-report.ts': [3, 'the report for operators'],
   // With the partition as a value PostgreSQL would read the primary key backwards past the requests of all other accounts.
   'ledger/usage.ts': [4, 'charts of one account, by the index on the account'],
   'ledger/transfers.ts': [2, 'jobs: transfers that are due, and by the ids of the gateway'],

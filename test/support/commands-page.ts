@@ -17,9 +17,10 @@ export async function renderCommandsPage(): Promise<string> {
 
 Generated from the command table by \`npm run generate\`; do not edit.
 
-Commands work while the service runs and find it by its \`DATA_DIR\`. With an external database, the service writes its URL to the file
-\`database-url\` there (mode 0600); \`DATABASE_URL\` takes precedence. Commands that check a setting need it in their environment, too: \`payout\`
-(\`PAYOUT_ADDRESS\`), \`withdraw\` (\`WITHDRAWAL_MIN_USDC\`), \`keys\` with \`--models\` (\`MODELS_FILE\`) and \`webhooks\` (\`CHAIN_RPC_URL\`).
+Customer commands talk to a service over HTTP. On a machine with a service they find it by its \`DATA_DIR\`, while it runs, and act as the operator for any account (\`--account\`): the file \`control.json\` there (mode 0600) has the address and the token of a port that only this machine can reach. Elsewhere they use the login of \`penny login\`.
+
+Commands of the operator use the database, also while the service is stopped. With an external database, the service writes its URL to the file \`database-url\` in \`DATA_DIR\` (mode 0600); \`DATABASE_URL\` takes precedence. Commands that check a setting need it in their environment, too: \`payout\` (\`PAYOUT_ADDRESS\`) and \`withdraw\` (\`WITHDRAWAL_MIN_USDC\`).
+
 Every command has \`--help\` and \`--json\`. Exit codes: 0 success, 1 failure, 2 wrong arguments.
 
 | command | what it does |

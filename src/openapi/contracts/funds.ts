@@ -9,9 +9,10 @@ import { account, challenge, confirmation, session, signingWallet } from './sign
 export const balance = z
   .object({
     object: z.literal('balance'),
+    account_id: uuid,
     ...money('available', 'held', 'extended', 'gateway', 'credit', 'refundable', 'unsettled'),
     ...money('in_flight', 'in_flight_cap', 'withdrawal_min', 'withdrawal_fee_max'),
-    ...money('pending_deposits', 'pending_withdrawals', 'deposited', 'withdrawn', 'charged'),
+    ...money('pending_deposits', 'pending_withdrawals', 'deposited', 'withdrawn', 'charged', 'given_back'),
     open_requests: count,
     oldest_hold_at: instant.nullable(),
     at: instant,
@@ -171,6 +172,7 @@ export const fundsContracts = {
     summary: 'List deposits with their steps, newest first',
     access: 'session',
     role: 'viewer',
+    scope: 'usage:read',
     query: z.object(page),
     answer: list(deposit).extend({
       deposit_address: address.nullable().meta({
@@ -186,6 +188,7 @@ export const fundsContracts = {
     summary: 'List withdrawals with their steps, newest first',
     access: 'session',
     role: 'viewer',
+    scope: 'usage:read',
     query: z.object(page),
     answer: list(withdrawal).extend({
       median_ms: milliseconds.nullable().meta({
@@ -202,6 +205,7 @@ export const fundsContracts = {
     summary: 'List refunds and adjustments, newest first: by the operator, or because a retry replaced the request',
     access: 'session',
     role: 'viewer',
+    scope: 'usage:read',
     query: z.object(page),
     answer: list(adjustment),
   }),

@@ -52,7 +52,7 @@ export const usageContracts = {
     method: 'GET',
     path: '/api/usage',
     summary: 'Get usage over time, for charts and tables',
-    access: 'session',
+    access: 'key or session',
     role: 'viewer',
     scope: 'usage:read',
     isHeavy: true,
