@@ -2,7 +2,7 @@ import type { Contract } from '../openapi/contract.ts'
 import { contracts } from '../openapi/contracts/all.ts'
 import { accountOption, accountUsage, findClient } from './client.ts'
 import { type Command, CommandError, type CommandUsage } from './command.ts'
-import { type Field, fieldsOf, namingOptions, readField } from './fields.ts'
+import { fieldsOf, type InputField, namingOptions, readField } from './fields.ts'
 
 /** What a key or the operator may call. The rest needs a person with a session. */
 const callable = contracts.filter(
@@ -71,7 +71,7 @@ type Part = {
   readonly option: string
   readonly name: string
   readonly place: 'parameters' | 'query' | 'body'
-  readonly field: Field
+  readonly field: InputField
   readonly isRequired: boolean
 }
 

@@ -4,17 +4,17 @@ import { CallRefusedError } from './client.ts'
 import { CommandError } from './command.ts'
 
 type Shape = { readonly type?: string; readonly anyOf?: readonly Shape[]; readonly items?: Shape }
-export type Field = Shape & { readonly description?: string; readonly enum?: readonly unknown[] }
+export type InputField = Shape & { readonly description?: string; readonly enum?: readonly unknown[] }
 
 /** The fields of a schema by name, and which of them are required. */
 export function fieldsOf(schema: z.ZodType | undefined) {
   if (schema === undefined) return { properties: {}, required: [] }
   const { properties = {}, required = [] } = z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' })
-  return { properties: properties as Readonly<Record<string, Field>>, required: required as readonly string[] }
+  return { properties: properties as Readonly<Record<string, InputField>>, required: required as readonly string[] }
 }
 
 /** The value that a text of the command line means for a field. `none` is null; `all` is an empty list: no restriction. */
-export function readField(name: string, field: Field, text: string): unknown {
+export function readField(name: string, field: InputField, text: string): unknown {
   const types = [field, ...(field.anyOf ?? [])].map(({ type }) => type)
   if (text === 'none' && types.includes('null')) return null
   if (types.includes('array')) return text === 'all' ? [] : text.split(',').map((item) => item.trim())

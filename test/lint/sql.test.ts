@@ -222,7 +222,7 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'alerts/emails.ts': [1, 'accounts of any partition that use one e-mail address'],
   'alerts/mailer.ts': [1, 'job: mail that is due'],
   'db/account-log.ts': [1, 'job: partitions that have a log'],
-  'identity/api-keys.ts': [5, 'by the id or name of a key, which tell no partition; what follows names it'],
+  'identity/api-keys.ts': [3, 'by the id of a key, which tells no partition; what follows names it'],
   'identity/members.ts': [4, 'accounts of a person, which may be in any partition'],
   'identity/sessions.ts': [7, 'joined to the table of sessions, which names the partition; accounts of a person'],
   'identity/revoke-access.ts': [1, 'whether a person is a member of another account'],
