@@ -143,7 +143,8 @@ test('after kill -9 the next start takes over the database that was left running
 test('a wrong call is exit code 2, a failure is 1, and both say why in one line', async () => {
   const cases = [
     [['frobnicate'], {}, 2, /Unknown command "frobnicate"/],
-    [['keys', 'create', '--limit', 'much'], {}, 2, /--limit/],
+    [['keys', 'create', '--limit'], {}, 2, /--limit needs a value/],
+    [['keys', 'create', '--limit', '1'], { DATA_DIR: join(folder, 'absent') }, 1, /No service runs on .*absent/],
     [['keys', 'revoke'], {}, 2, /Which key/],
     [['login-link'], {}, 2, /Which account/],
     [['start', '--frob'], {}, 2, /--frob/],
