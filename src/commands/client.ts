@@ -52,10 +52,13 @@ export function findClient(
     return clientOf(control.publicUrl, true, (contract, input) => ask(control.url, { contract, input, headers, gone }))
   }
   const login = readLogin(config)
-  if (login === undefined || hasService(config))
-    throw new CommandError(
-      `No service runs on ${config.dataDir}. Start it with penny start, set DATA_DIR to the folder of a service that runs, or connect to one with penny login URL.`,
-    )
+  if (login === undefined || hasService(config)) {
+    const message = `No service runs on ${config.dataDir}. Start it with penny start, set DATA_DIR to the folder of a service that runs, or connect to one with penny login URL.`
+    // Only when it is called: what is wrong with the command's own words is said first.
+    return clientOf('', true, async () => {
+      throw new CommandError(message)
+    })
+  }
   if (typeof options.account === 'string')
     throw new CommandError(`--account is for the operator. The login to ${login.origin} has one account.`, 2)
   const { origin, api_key: apiKey, management_key: managementKey } = login

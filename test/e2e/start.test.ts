@@ -144,7 +144,7 @@ test('a wrong call is exit code 2, a failure is 1, and both say why in one line'
   const cases = [
     [['frobnicate'], {}, 2, /Unknown command "frobnicate"/],
     [['keys', 'create', '--limit'], {}, 2, /--limit needs a value/],
-    [['keys', 'create', '--limit', '1'], { DATA_DIR: join(folder, 'absent') }, 1, /No service runs on .*absent/],
+    [['keys', 'create', '--name', 'x'], { DATA_DIR: join(folder, 'absent') }, 1, /No service runs on .*absent/],
     [['keys', 'revoke'], {}, 2, /Which key/],
     [['login-link'], {}, 2, /Which account/],
     [['start', '--frob'], {}, 2, /--frob/],
