@@ -17,7 +17,7 @@ test('Ctrl-C while a command starts PostgreSQL leaves no server behind', async (
   atEnd(t, () => rmSync(dataDir, { recursive: true, force: true }))
   await (await startEmbeddedPostgres({ dataDir })).stop()
   const cluster = join(dataDir, 'postgres')
-  const command = spawn(process.execPath, [...pennyProgram(), 'balance'], {
+  const command = spawn(process.execPath, [...pennyProgram(), 'accounts'], {
     env: { ...childEnvironment, DATA_DIR: dataDir },
     stdio: 'ignore',
   })
